@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"slices"
+	"time"
+)
+
+// Method says how an unknown outcome of a tool is found out.
+type Method uint8
+
+// The methods.
+const (
+	// MethodOperator: nobody can be asked; people settle it.
+	MethodOperator Method = iota
+	// MethodProbe: the target can be queried.
+	MethodProbe
+	// MethodRegrant: no query; the same key is sent again where a repeat is harmless.
+	MethodRegrant
+)
+
+func (m Method) String() string { return name(m, "OPERATOR", "PROBE", "REGRANT") }
+
+// Contract is what a tool's owner declares, as plain values. The zero value is not a contract: DefaultContract is what a tool
+// without one gets.
+type Contract struct {
+	Tool Tool
+	// Version is the digest of the declaration, 16 hex digits.
+	Version string
+	Effect  Effect
+	// Irreversible tools can only be corrected, with approval.
+	Irreversible bool
+
+	LeaseDefault time.Duration
+	LeaseMax     time.Duration // of one lease, and of one renewal
+	LeaseTotal   time.Duration // of a lease with all its renewals
+	SendWithin   time.Duration
+	MaxAttempts  uint32 // starts over an operation's life
+
+	RequireIntentTime bool
+	// AllowWhileUnknown lifts SIBLING_UNKNOWN.
+	AllowWhileUnknown bool
+	// MaxUnknown: with so many unknowns the tool gets no new grant; 0: no limit.
+	MaxUnknown int
+	// Override says who lifts a look-alike that distinct_from names.
+	Override Override
+	// ApprovalExpires bounds approvals of corrections, look-alikes and changed resources.
+	ApprovalExpires time.Duration
+
+	// StickyAnswers: a rejection holds for the key for ever.
+	StickyAnswers bool
+	// RejectCodes are the declared codes of definite rejections.
+	RejectCodes []string
+
+	Method Method
+	// EffectWithin: a request that was sent takes visible effect, if ever, within this time. 0: not stated.
+	EffectWithin time.Duration
+	// KeyRetention: how long the target remembers a downstream key. 0: not stated.
+	KeyRetention time.Duration
+	// RepeatWhenAbsent: may be claimed again after conclusive absence.
+	RepeatWhenAbsent bool
+	// Verify lists the categories of fields that evidence must show equal; VerifyStated tells the empty list from none.
+	Verify       []string
+	VerifyStated bool
+
+	FirstCheck   time.Duration
+	MaxInterval  time.Duration
+	GiveUpAfter  time.Duration
+	CheckTimeout time.Duration
+
+	RetryWindow     time.Duration
+	RetainCompleted time.Duration
+
+	// PerOriginal bounds compensations of one original; FreshFor is how long a check of its resource counts.
+	PerOriginal int
+	FreshFor    time.Duration
+	// RequireUnchanged: the resource must be as the original left it.
+	RequireUnchanged bool
+
+	// SecondPerson: a resolution needs another person's approval within ProposalExpires.
+	SecondPerson    bool
+	ProposalExpires time.Duration
+
+	// Attributes, ResultAttributes and Schemas are the names that are kept; PayloadLimit is in bytes.
+	Attributes       []string
+	ResultAttributes []string
+	Schemas          []string
+	PayloadLimit     int
+	// Categories of top-level request fields; others are "other".
+	Categories map[string]string
+}
+
+// Override says who may say that an operation knowingly is not the look-alike that the unique rule found.
+type Override uint8
+
+// The overrides.
+const (
+	OverrideNobody Override = iota
+	OverrideApproval
+	OverrideCaller
+)
+
+// unboundedSearchDelay is how long after its send window a person may search for an operation of a tool that states no
+// effect_within, before "never happened" is believed.
+const unboundedSearchDelay = 15 * time.Minute
+
+// intentSkew is the allowed error of callers' clocks.
+const intentSkew = 5 * time.Minute
+
+// checkLeaseMargin is what a check's lease adds to the probe's timeout: time to write the finding down.
+const checkLeaseMargin = 20 * time.Second
+
+// DefaultContract is the safe default that works without configuration: UNSAFE, settled by people.
+func DefaultContract(tool Tool) Contract {
+	return Contract{
+		Tool: tool, Version: "default", Effect: Unsafe,
+		LeaseDefault: 30 * time.Second, LeaseMax: time.Minute, LeaseTotal: 90 * time.Second,
+		SendWithin: 30 * time.Second, MaxAttempts: 5,
+		RequireIntentTime: true, ApprovalExpires: time.Hour,
+		Method:     MethodOperator,
+		FirstCheck: 5 * time.Second, MaxInterval: 10 * time.Minute, GiveUpAfter: 24 * time.Hour, CheckTimeout: 10 * time.Second,
+		RetryWindow: 168 * time.Hour, RetainCompleted: 720 * time.Hour,
+		PerOriginal: 1, FreshFor: 30 * time.Second, RequireUnchanged: true,
+		ProposalExpires: 8 * time.Hour, PayloadLimit: 16 << 10,
+	}
+}
+
+// declares reports whether a rejection's code is one that the contract names.
+func (c Contract) declares(code string) bool { return slices.Contains(c.RejectCodes, code) }
+
+// judged returns the terms by which an operation is judged now: the strictest of what is recorded, what the contract says and
+// what the caller hints.
+func (c Contract) judged(t Terms, hint Effect) Terms {
+	t.Effect = max(t.Effect, c.Effect, hint)
+	switch {
+	case c.EffectWithin == 0: // nobody vouches for a bound any more
+		t.EffectWithin = 0
+	default:
+		t.EffectWithin = max(t.EffectWithin, c.EffectWithin)
+	}
+	if t.KeyRetention == 0 || c.KeyRetention != 0 && c.KeyRetention < t.KeyRetention {
+		t.KeyRetention = c.KeyRetention
+	}
+	return t
+}
+
+// recorded returns the terms to keep on the row at a grant.
+func (c Contract) recorded(t Terms, hint Effect) Terms {
+	bound := max(t.EffectWithin, c.EffectWithin)
+	t = c.judged(t, hint)
+	t.EffectWithin = bound
+	t.ContractVersion = c.Version
+	return t
+}
+
+// backoff is the wait before the next check, before jitter, which the recovery loop adds when it picks due records.
+func (c Contract) backoff(retries uint32) time.Duration {
+	d := c.FirstCheck
+	for range min(retries, 30) {
+		if d >= c.MaxInterval {
+			break
+		}
+		d *= 2
+	}
+	return max(min(d, c.MaxInterval), time.Second)
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"context"
+	"time"
+)
+
+// Store is a dumb, conditional store: it knows no business rule. Every store passes package storetest.
+//
+// Guarantees that the ledger builds on:
+//   - The operation id is the primary key and the only arbiter: of two inserts one wins, the other reads again.
+//   - An update is a compare-and-swap on the sequence and the lease's end, and must change exactly one row; the change's event
+//     is appended in the same transaction.
+//   - Time is the store's own, the same for all instances, cut to microseconds; one transaction has one fixed now.
+//   - When the outcome of a commit is not known, the store executes the same write again: finding its own event there is
+//     success. If that fails, too, it answers ErrStoreUnavailable, and the caller may send the same call again.
+//   - A write goes on when the caller hangs up; it is bounded by the store's own limit.
+//   - Byte-exact strings: nothing is folded, trimmed or normalised.
+//
+// Errors are ErrStoreUnavailable, ErrRecordTooNew, or what the decide function returned.
+type Store interface {
+	// Update reads what read names in one transaction, calls decide with it, and writes the change that it returns. A race that was
+	// lost reads and decides again, a bounded number of times. A decision that writes nothing is always taken on a fresh read. decide
+	// may run several times and can do no I/O.
+	Update(ctx context.Context, read Read, decide func(View) (Change, error)) error
+	// Get reads one operation with the store's time; absent: ErrOperationNotFound.
+	Get(ctx context.Context, id OperationID) (Operation, time.Time, error)
+	// ByDownstreamKey finds an operation by what its target knows of it; absent: ErrOperationNotFound.
+	ByDownstreamKey(ctx context.Context, downstreamKey string) (OperationID, error)
+	// List returns a page of operations, in the order of its Listing.
+	List(ctx context.Context, q Listing) ([]Operation, error)
+	// Due returns the ids of operations whose next check time has come, in the order (next_check_time, id), after a position.
+	Due(ctx context.Context, after DuePosition, limit int) ([]DuePosition, error)
+	// Events returns the whole history of one operation, in order.
+	Events(ctx context.Context, id OperationID) ([]Event, error)
+	// Ready reports whether the store can be reached and its schema is one that this release reads and writes.
+	Ready(ctx context.Context) error
+	// Close releases what the store holds. Calls under way fail.
+	Close() error
+}
+
+// Read names what a decision needs besides the row itself.
+type Read struct {
+	ID OperationID
+	// CommandID under which earlier events are looked up; empty: none.
+	CommandID string
+	// Related operations: the original, the dependencies.
+	Related []OperationID
+	// Siblings, if set, asks for UNKNOWN operations of the same scope, subject, task and tool, other than ID.
+	Siblings *Siblings
+}
+
+// Siblings names operations that the same task might be repeating.
+type Siblings struct {
+	Scope Scope
+	Tool  Tool
+	Task  Task
+	// SubjectDigests under each secret of the ring; empty: without a subject.
+	SubjectDigests [][]byte
+}
+
+// View is what was read, in one transaction, at one time.
+type View struct {
+	Now time.Time
+	// Timeline counts the store's lives: it grows with each failover or restore that may have lost commits. From 1.
+	Timeline uint32
+	// Watermark is set while keys decided before it can't be told from lost ones.
+	Watermark Watermark
+	// Current is nil when there is no such operation.
+	Current *Operation
+	// Prior are this operation's events under the read's command id, in order.
+	Prior   []Event
+	Related map[OperationID]Operation
+	// UnknownSiblings, at most 32 of them, oldest first.
+	UnknownSiblings []OperationID
+}
+
+// Watermark is the quarantine after a failover or restore that may have lost commits. The zero value is none.
+type Watermark struct {
+	// At is when it was set: a key whose intent lies before it, less the skew of callers' clocks, may have been lost.
+	At time.Time
+	// LostSince is from when on commits may have been lost.
+	LostSince time.Time
+}
+
+// Change is what a decision wants written. The zero value writes nothing.
+type Change struct {
+	// Next is the operation after the change. Its identity is that of the current one, or new.
+	Next *Operation
+	// Event to append; nil only for a Renew, which moves a deadline without one.
+	Event *Event
+	// Companion is a change of another operation in the same transaction: an original that gets a compensation.
+	Companion *Change
+}
+
+// Listing selects operations of one scope.
+type Listing struct {
+	Scope Scope
+	Task  Task // empty: all
+	// SubjectDigests under each secret of the ring; empty: only operations without a subject.
+	SubjectDigests [][]byte
+	States         []State
+	// UpdatedAfter, if set, makes the order (update_time, id) instead of (create_time, id).
+	UpdatedAfter time.Time
+	// AfterTime and AfterID are the position of the last operation of the page before.
+	AfterTime time.Time
+	AfterID   OperationID
+	Limit     int
+}
+
+// DuePosition is a place in the order of due operations.
+type DuePosition struct {
+	Time time.Time
+	ID   OperationID
+}
