@@ -123,8 +123,8 @@ func (e *Event) allFacts() map[string]string {
 	return facts
 }
 
-// seal chains the event to the one before it.
-func (e *Event) seal(prev [32]byte) {
+// Seal chains the event to the one before it.
+func (e *Event) Seal(prev [32]byte) {
 	e.PrevHash = prev
 	e.Hash = sha256.Sum256(e.Body())
 }

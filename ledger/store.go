@@ -21,10 +21,10 @@ import (
 //
 // Errors are ErrStoreUnavailable, ErrRecordTooNew, or what the decide function returned.
 type Store interface {
-	// Update reads what read names in one transaction, calls decide with it, and writes the change that it returns. A race that was
+	// Update reads what the read set names in one transaction, calls decide with it, and writes the change that it returns. A race that was
 	// lost reads and decides again, a bounded number of times. A decision that writes nothing is always taken on a fresh read. decide
 	// may run several times and can do no I/O.
-	Update(ctx context.Context, read Read, decide func(View) (Change, error)) error
+	Update(ctx context.Context, reads ReadSet, decide func(View) (Change, error)) error
 	// Get reads one operation with the store's time; absent: ErrOperationNotFound.
 	Get(ctx context.Context, id OperationID) (Operation, time.Time, error)
 	// ByDownstreamKey finds an operation by what its target knows of it; absent: ErrOperationNotFound.
@@ -41,8 +41,8 @@ type Store interface {
 	Close() error
 }
 
-// Read names what a decision needs besides the row itself.
-type Read struct {
+// ReadSet names what a decision needs besides the row itself.
+type ReadSet struct {
 	ID OperationID
 	// CommandID under which earlier events are looked up; empty: none.
 	CommandID string
