@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package failpoint
+
+import "slices"
+
+// Name is the registered name of one point: place, operation, moment.
+//
+// The moment tells what a failure there means. "before-commit": nothing of
+// the operation is kept. "after-commit": all of it is kept and the caller does
+// not hear so; an error action at such a point is the fault "executed, then
+// failed".
+type Name string
+
+// Points of the RPC handlers. before-commit: the request is decoded and
+// authorised, nothing was written. after-commit: the store has answered, the
+// caller has not been answered.
+const (
+	RPCClaimBeforeCommit       Name = "rpc.claim.before-commit"
+	RPCClaimAfterCommit        Name = "rpc.claim.after-commit"
+	RPCStartBeforeCommit       Name = "rpc.start.before-commit"
+	RPCStartAfterCommit        Name = "rpc.start.after-commit"
+	RPCRenewBeforeCommit       Name = "rpc.renew.before-commit"
+	RPCRenewAfterCommit        Name = "rpc.renew.after-commit"
+	RPCCompleteBeforeCommit    Name = "rpc.complete.before-commit"
+	RPCCompleteAfterCommit     Name = "rpc.complete.after-commit"
+	RPCMarkUnknownBeforeCommit Name = "rpc.mark-unknown.before-commit"
+	RPCMarkUnknownAfterCommit  Name = "rpc.mark-unknown.after-commit"
+	RPCCancelBeforeCommit      Name = "rpc.cancel.before-commit"
+	RPCCancelAfterCommit       Name = "rpc.cancel.after-commit"
+	RPCBeginCheckBeforeCommit  Name = "rpc.begin-check.before-commit"
+	RPCBeginCheckAfterCommit   Name = "rpc.begin-check.after-commit"
+	RPCReconcileBeforeCommit   Name = "rpc.reconcile.before-commit"
+	RPCReconcileAfterCommit    Name = "rpc.reconcile.after-commit"
+)
+
+// Points of the stores. before-commit: the statements have run, COMMIT was not
+// sent. after-commit: COMMIT was answered with success. between-read-and-write:
+// an Update has read and decided, the compare-and-swap was not sent.
+const (
+	StoreCreateBeforeCommit        Name = "store.create.before-commit"
+	StoreCreateAfterCommit         Name = "store.create.after-commit"
+	StoreUpdateBetweenReadAndWrite Name = "store.update.between-read-and-write"
+	StoreUpdateBeforeCommit        Name = "store.update.before-commit"
+	StoreUpdateAfterCommit         Name = "store.update.after-commit"
+	StorePruneBeforeCommit         Name = "store.prune.before-commit"
+	StorePruneAfterCommit          Name = "store.prune.after-commit"
+)
+
+// Points of the recovery loop, in the order in which one check passes them.
+const (
+	RecoverySelected           Name = "recovery.check.after-select"
+	RecoveryBeginAfterCommit   Name = "recovery.begin.after-commit"
+	RecoveryProbeBeforeQuery   Name = "recovery.probe.before-query"
+	RecoveryProbeAfterAnswer   Name = "recovery.probe.after-answer"
+	RecoveryApplyAfterCommit   Name = "recovery.apply.after-commit"
+	RecoveryRetireBeforeCommit Name = "recovery.retire.before-commit"
+)
+
+// Points of the life of the server process.
+const (
+	ServeBeforeListen Name = "serve.before-listen"
+	ServeDrainStarted Name = "serve.drain.started"
+)
+
+// registered lists every Name of this file; a test compares the two.
+var registered = []Name{
+	RPCClaimBeforeCommit, RPCClaimAfterCommit,
+	RPCStartBeforeCommit, RPCStartAfterCommit,
+	RPCRenewBeforeCommit, RPCRenewAfterCommit,
+	RPCCompleteBeforeCommit, RPCCompleteAfterCommit,
+	RPCMarkUnknownBeforeCommit, RPCMarkUnknownAfterCommit,
+	RPCCancelBeforeCommit, RPCCancelAfterCommit,
+	RPCBeginCheckBeforeCommit, RPCBeginCheckAfterCommit,
+	RPCReconcileBeforeCommit, RPCReconcileAfterCommit,
+	StoreCreateBeforeCommit, StoreCreateAfterCommit,
+	StoreUpdateBetweenReadAndWrite, StoreUpdateBeforeCommit, StoreUpdateAfterCommit,
+	StorePruneBeforeCommit, StorePruneAfterCommit,
+	RecoverySelected, RecoveryBeginAfterCommit,
+	RecoveryProbeBeforeQuery, RecoveryProbeAfterAnswer,
+	RecoveryApplyAfterCommit, RecoveryRetireBeforeCommit,
+	ServeBeforeListen, ServeDrainStarted,
+}
+
+// Names returns every registered name in the order of this file, so that a
+// test can walk them all.
+func Names() []Name { return slices.Clone(registered) }
