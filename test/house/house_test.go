@@ -294,11 +294,13 @@ func TestRules(t *testing.T) {
 			rule: "no machines", name: "folders and proxies of one machine",
 			files: map[string]string{
 				"a.md": "see `/" + "work/notes.md`\n", "b.sh": "\ncd /" + "root/x\n", "c.yaml": "proxy: https://proxy" + ".golang.org\n",
+				"d.go": "package d // see .." + "/shared/x\n",
 			},
 			want: []string{
 				"a.md:1: names something outside of the project: `/" + "work/",
 				"b.sh:2: names something outside of the project: /" + "root/",
 				"c.yaml:1: names something outside of the project: proxy" + ".golang.org",
+				"d.go:1: names something outside of the project: .." + "/shared/",
 			},
 		},
 		{

@@ -176,8 +176,9 @@ func bubbles(f file) func(ast.Node) bool {
 	}
 }
 
-// machine matches what belongs to somebody's machine: folders outside of the tree, a proxy of modules.
-var machine = regexp.MustCompile(`(^|[\s"'` + "`" + `(=:,])/(work|root|Users)/|proxy\.golang\.org`)
+// machine matches what belongs to somebody's machine: folders outside of the tree, a proxy of modules. Folders that every
+// Unix has (/etc, /var, /tmp, /usr) are no such thing.
+var machine = regexp.MustCompile(`(^|[\s"'` + "`" + `(=:,])/(work|root|Users)/|\.\./shared/|proxy\.golang\.org`)
 
 // noMachines reports files that name a place which only one machine has. The project speaks of itself alone.
 func noMachines(t tree) []finding {

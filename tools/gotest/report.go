@@ -156,12 +156,14 @@ func (r *report) endPackage(p *pkg, ev event) {
 		case t.action == "pass" && !t.hasChildren:
 			passed++
 		case t.action == "fail" && t.childFailed:
-			// Its subtest is the failure; what the parent printed may still explain it.
-			fmt.Fprint(r.w, strings.Join(t.output, ""))
+			// Its subtest is the failure; what the parent said may still explain it.
+			if said(t.output) != "" {
+				fmt.Fprint(r.w, strings.Join(t.output, ""))
+			}
 		case t.action == "fail":
 			r.fail(full, t.output)
 		case t.action == "skip":
-			reason := skipReason(t.output)
+			reason := said(t.output)
 			if reason == "" {
 				r.fail(full, []string{"    skipped without a reason\n"})
 				continue
@@ -210,7 +212,8 @@ func frame(line string) bool {
 	return s == "" || strings.HasPrefix(s, "=== ") || strings.HasPrefix(s, "--- ")
 }
 
-func skipReason(output []string) string {
+// said joins what a test printed itself: for a skipped one, its reason.
+func said(output []string) string {
 	var parts []string
 	for _, line := range output {
 		if !frame(line) {
