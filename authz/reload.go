@@ -132,10 +132,24 @@ func (r *Reloader[T]) Run(ctx context.Context, interval time.Duration) {
 // readStable reads the files until two readings in a row agree, so that a
 // certificate of before a swap is not paired with a key of after it.
 func readStable(paths []string) ([][]byte, digest, error) {
+	return settled(func() ([][]byte, digest, error) {
+		contents := make([][]byte, len(paths))
+		for i, path := range paths {
+			data, err := os.ReadFile(path)
+			if err != nil {
+				return nil, digest{}, fmt.Errorf("reload: %w", err)
+			}
+			contents[i] = data
+		}
+		return contents, sumOf(contents...), nil
+	})
+}
+
+func settled(read func() ([][]byte, digest, error)) ([][]byte, digest, error) {
 	const readings = 4
 	var last digest
 	for i := range readings {
-		contents, sum, err := readAll(paths)
+		contents, sum, err := read()
 		if err != nil {
 			return nil, digest{}, err
 		}
@@ -147,19 +161,12 @@ func readStable(paths []string) ([][]byte, digest, error) {
 	return nil, digest{}, errUnstable
 }
 
-func readAll(paths []string) ([][]byte, digest, error) {
+// sumOf is the digest of several contents, each after its length.
+func sumOf(contents ...[]byte) digest {
 	sum := sha256.New()
-	contents := make([][]byte, len(paths))
-	for i, path := range paths {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return nil, digest{}, fmt.Errorf("reload: %w", err)
-		}
-		var length [8]byte
-		binary.BigEndian.PutUint64(length[:], uint64(len(data)))
-		sum.Write(length[:])
+	for _, data := range contents {
+		sum.Write(binary.BigEndian.AppendUint64(nil, uint64(len(data))))
 		sum.Write(data)
-		contents[i] = data
 	}
-	return contents, digest(sum.Sum(nil)), nil
+	return digest(sum.Sum(nil))
 }
