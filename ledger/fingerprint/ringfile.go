@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fingerprint
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// ParseRing reads a ring of secrets:
+//
+//	primary: "k2"
+//	secrets:
+//	  - {id: "k1", secret: "<base64, at least 32 bytes>"}
+//	  - {id: "k2", secret: "<base64, at least 32 bytes>"}
+//
+// Both keys of the file and of each entry are required, none other is allowed.
+// An error names file, line, field and rule, and nothing that the file says:
+// a secret may stand in the wrong place.
+func ParseRing(file string, data []byte) (*Ring, error) {
+	// The document is walked as nodes: the decoder's own errors quote values.
+	var document yaml.Node
+	if err := yaml.Load(data, &document); err != nil {
+		line := 0
+		var load *yaml.LoadError
+		if errors.As(err, &load) {
+			line = load.Mark.Line
+		}
+		return nil, ringError(file, line, "", "must be one valid YAML document")
+	}
+	f := ringFile{name: file}
+	root := &document
+	if root.Kind == yaml.DocumentNode && len(root.Content) == 1 {
+		root = root.Content[0]
+	}
+	top, err := f.mapping(root, "", "primary", "secrets")
+	if err != nil {
+		return nil, err
+	}
+	primary, err := f.text(top["primary"], "primary")
+	if err != nil {
+		return nil, err
+	}
+	list := top["secrets"]
+	if list.Kind != yaml.SequenceNode || len(list.Content) == 0 {
+		return nil, f.fail(list, "secrets", "must be a list with at least one entry")
+	}
+	secrets := make([]Secret, 0, len(list.Content))
+	for i, node := range list.Content {
+		s, err := f.secret(node, fmt.Sprintf("secrets[%d]", i))
+		if err != nil {
+			return nil, err
+		}
+		secrets = append(secrets, s)
+	}
+	ring, err := NewRing(primary, secrets...)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return ring, nil
+}
+
+type ringFile struct{ name string }
+
+func (f ringFile) secret(node *yaml.Node, at string) (Secret, error) {
+	entry, err := f.mapping(node, at, "id", "secret")
+	if err != nil {
+		return Secret{}, err
+	}
+	id, err := f.text(entry["id"], at+".id")
+	if err != nil {
+		return Secret{}, err
+	}
+	encoded, err := f.text(entry["secret"], at+".secret")
+	if err != nil {
+		return Secret{}, err
+	}
+	key, err := base64.StdEncoding.Strict().DecodeString(encoded)
+	switch {
+	case !secretID.MatchString(id):
+		return Secret{}, f.fail(entry["id"], at+".id", ruleSecretID)
+	case err != nil:
+		return Secret{}, f.fail(entry["secret"], at+".secret", "must be base64 (RFC 4648 section 4, with padding)")
+	case len(key) < MinSecretSize:
+		return Secret{}, f.fail(entry["secret"], at+".secret", ruleSecretSize)
+	}
+	return NewSecret(id, key)
+}
+
+// mapping returns the values of a mapping that has each of the known keys once
+// and no other.
+func (f ringFile) mapping(node *yaml.Node, at string, known ...string) (map[string]*yaml.Node, error) {
+	if node.Kind != yaml.MappingNode {
+		return nil, f.fail(node, at, "must be a mapping with the keys "+strings.Join(known, ", "))
+	}
+	values := make(map[string]*yaml.Node, len(known))
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		key := node.Content[i]
+		if key.Kind != yaml.ScalarNode || !slices.Contains(known, key.Value) {
+			return nil, f.fail(key, at, "has an unknown key; known are "+strings.Join(known, ", "))
+		}
+		if values[key.Value] != nil {
+			return nil, f.fail(key, at, "has the key "+key.Value+" twice")
+		}
+		values[key.Value] = node.Content[i+1]
+	}
+	for _, key := range known {
+		if values[key] == nil {
+			return nil, f.fail(node, at, "lacks the key "+key)
+		}
+	}
+	return values, nil
+}
+
+func (f ringFile) text(node *yaml.Node, at string) (string, error) {
+	if node.Kind != yaml.ScalarNode || node.ShortTag() != "!!str" {
+		return "", f.fail(node, at, "must be a string (in quotes)")
+	}
+	return node.Value, nil
+}
+
+func (f ringFile) fail(node *yaml.Node, at, rule string) error {
+	return ringError(f.name, node.Line, at, rule)
+}
+
+func ringError(file string, line int, at, rule string) error {
+	if line > 0 {
+		file = fmt.Sprintf("%s:%d", file, line)
+	}
+	if at != "" {
+		file += ": " + at
+	}
+	return errors.New(file + ": " + rule)
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fingerprint
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var (
+	key1 = base64.StdEncoding.EncodeToString([]byte("canary-secret-one-0123456789abcdef"))
+	key2 = base64.StdEncoding.EncodeToString([]byte("canary-secret-two-0123456789abcdef"))
+)
+
+func TestParseRing(t *testing.T) {
+	file := "primary: k2\nsecrets:\n  - {id: k1, secret: " + key1 + "}\n  - id: \"k2\"\n    secret: \"" + key2 + "\"\n"
+	ring, err := ParseRing("secrets.yaml", []byte(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(ring *Ring) {
+		t.Helper()
+		if diff := cmp.Diff([]string{"k1", "k2"}, ring.IDs()); diff != "" {
+			t.Error(diff)
+		}
+		if got := ring.Primary(); got.ID() != "k2" || string(got.key()) != "canary-secret-two-0123456789abcdef" {
+			t.Errorf("primary is %q", got.ID())
+		}
+		if got, err := ring.Secret("k1"); err != nil || string(got.key()) != "canary-secret-one-0123456789abcdef" {
+			t.Errorf("k1: %v", err)
+		}
+		if _, err := ring.Secret("k3"); !errors.Is(err, ErrUnknownSecret) {
+			t.Errorf("k3: %v", err)
+		}
+	}
+	check(ring)
+	again, err := ParseRing("written.yaml", ring.RevealYAML())
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(again)
+}
+
+func TestParseRingRefuses(t *testing.T) {
+	tests := []struct {
+		name, file, want string
+	}{
+		{"empty", "", "f.yaml: must be"},
+		{"not YAML", "primary: [" + key1, "f.yaml:2: must be one valid YAML document"},
+		{"undefined alias", "primary: *" + "canary-alias", "f.yaml:1: must be one valid YAML document"},
+		{"two documents", "primary: k1\nsecrets: [{id: k1, secret: " + key1 + "}]\n---\na: 1\n", "must be one valid YAML document"},
+		{"a list", "- " + key1, "f.yaml:1: must be a mapping"},
+		{"unknown key", "primary: k1\ncanary-name: 1\nsecrets: []\n", "f.yaml:2: has an unknown key; known are primary, secrets"},
+		{"unknown key in an entry", "primary: k1\nsecrets:\n- id: k1\n  secret: " + key1 + "\n  " + key2 + ": 1\n", "f.yaml:5: secrets[0]: has an unknown key"},
+		{"key twice", "primary: k1\nprimary: k2\nsecrets: []\n", "f.yaml:2: has the key primary twice"},
+		{"no primary", "secrets: [{id: k1, secret: " + key1 + "}]", "f.yaml:1: lacks the key primary"},
+		{"null primary", "primary:\nsecrets: [{id: k1, secret: " + key1 + "}]", "f.yaml:1: primary: must be a string"},
+		{"number as id", "primary: k1\nsecrets: [{id: 1, secret: " + key1 + "}]", "f.yaml:2: secrets[0].id: must be a string"},
+		{"primary of no secret", "primary: canary-k9\nsecrets: [{id: k1, secret: " + key1 + "}]", "f.yaml: primary: is not the id"},
+		{"no secrets", "primary: k1\nsecrets: []", "f.yaml:2: secrets: must be a list"},
+		{"secrets as a mapping", "primary: k1\nsecrets: {k1: " + key1 + "}", "f.yaml:2: secrets: must be a list"},
+		{"entry without a secret", "primary: k1\nsecrets: [{id: k1}]", "f.yaml:2: secrets[0]: lacks the key secret"},
+		{"id twice", "primary: k1\nsecrets: [{id: k1, secret: " + key1 + "}, {id: k1, secret: " + key2 + "}]", "f.yaml: secrets[1].id: is there twice"},
+		{"secret twice", "primary: k1\nsecrets: [{id: k1, secret: " + key1 + "}, {id: k2, secret: " + key1 + "}]", "f.yaml: secrets[1].secret: is the same"},
+		{"id of other characters", "primary: k1\nsecrets: [{id: 'canary k', secret: " + key1 + "}]", "f.yaml:2: secrets[0].id: must be 1 to 64"},
+		{"not base64", "primary: k1\nsecrets: [{id: k1, secret: canary-secret-one-0123456789abcdef}]", "f.yaml:2: secrets[0].secret: must be base64"},
+		{"short", "primary: k1\nsecrets: [{id: k1, secret: " + base64.StdEncoding.EncodeToString([]byte("canary-31-bytes-0123456789abcde")) + "}]", "f.yaml:2: secrets[0].secret: must have at least 32 bytes"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := ParseRing("f.yaml", []byte(tt.file))
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			if !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %q, want it to have %q", err, tt.want)
+			}
+			for _, value := range []string{key1, key2, "canary", key1[:8]} {
+				if strings.Contains(err.Error(), value) {
+					t.Errorf("error shows what the file says: %q", err)
+				}
+			}
+		})
+	}
+}
+
+func TestNewRandomSecret(t *testing.T) {
+	a, err := NewRandomSecret("k1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := NewRandomSecret("k2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(a.key()) != MinSecretSize || bytes.Equal(a.key(), b.key()) {
+		t.Error("secrets are not random")
+	}
+	if _, err := NewRandomSecret(""); err == nil {
+		t.Error("an empty id is accepted")
+	}
+	if _, err := NewRing("k1", a, Secret{}); err == nil {
+		t.Error("a ring takes the zero secret")
+	}
+}
+
+func TestNothingPrintsContentOrSecrets(t *testing.T) {
+	ring, err := ParseRing("f.yaml", []byte("primary: k1\nsecrets: [{id: k1, secret: "+key1+"}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := ring.Primary()
+	request := mustCanonicalize(t, `{"to":"canary-secret"}`, Rules{})
+	// Fields that are not exported: fmt calls no method on them.
+	type holder struct {
+		secret  Secret
+		request Canonical
+		ring    *Ring
+	}
+	held := holder{secret, request, ring}
+	var out strings.Builder
+	for _, v := range []any{secret, &secret, request, &request, ring, *ring, held, &held, []Secret{secret}, map[string]Canonical{"a": request}} {
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d"} {
+			fmt.Fprintf(&out, verb+"\n", v)
+		}
+		text, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.Write(text)
+		slog.New(slog.NewTextHandler(&out, nil)).Info("printed", "value", v)
+		slog.New(slog.NewJSONHandler(&out, nil)).Info("printed", "value", v)
+	}
+	out.WriteString(secret.String() + secret.GoString() + request.String() + request.GoString())
+	printed := out.String()
+	if !strings.Contains(printed, redacted) {
+		t.Error("nothing was printed")
+	}
+	for _, form := range []string{"canary", key1, fmt.Sprintf("%x", "canary"), fmt.Sprintf("%X", "canary"), strings.Trim(fmt.Sprint([]byte("canary")), "[]")} {
+		if strings.Contains(printed, form) {
+			t.Errorf("printed %q", form)
+		}
+	}
+}
+
+func TestFingerprintIsLoggedByItsPrefix(t *testing.T) {
+	f := Digest(mustCanonicalize(t, `{}`, Rules{}), Relations{}, testSecret(t, "k1", 0))
+	var out strings.Builder
+	slog.New(slog.NewTextHandler(&out, nil)).Info("claimed", "fingerprint", f)
+	if want := "fingerprint.prefix=" + fmt.Sprintf("%x", f.Digest[:4]) + " fingerprint.spec=1 fingerprint.secret_id=k1\n"; !strings.HasSuffix(out.String(), want) {
+		t.Errorf("logged %q, want %q", out.String(), want)
+	}
+}
