@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -28,7 +29,7 @@ type DevOptions struct {
 	// TrustDomain of the client identities.
 	TrustDomain string
 	// Clients are the names of the client identities: lower-case letters, digits
-	// and dashes.
+	// and dashes, without the names of the other files.
 	Clients []string
 	// Validity of whatever is made; 30 days if it is 0.
 	Validity time.Duration
@@ -57,8 +58,9 @@ func EnsureDev(dir string, options DevOptions, now time.Time) (DevFiles, error) 
 		return DevFiles{}, errors.New("trust domain: must be a lower-case SPIFFE trust domain name, such as dev.local")
 	}
 	for _, name := range options.Clients {
-		if !clientForm.MatchString(name) || name == authorityName || name == serverName {
-			return DevFiles{}, fmt.Errorf("client name: must be lower-case letters, digits and dashes, and not %s or %s", authorityName, serverName)
+		// "x-key" would write its certificate where the key of "x" is.
+		if !clientForm.MatchString(name) || name == authorityName || name == serverName || strings.HasSuffix(name, "-key") {
+			return DevFiles{}, fmt.Errorf("client name: must be lower-case letters, digits and dashes, not %s or %s, and not end in -key", authorityName, serverName)
 		}
 	}
 	if options.Validity <= 0 {
