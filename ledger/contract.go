@@ -58,8 +58,8 @@ type Contract struct {
 	EffectWithin time.Duration
 	// KeyRetention: how long the target remembers a downstream key. 0: not stated.
 	KeyRetention time.Duration
-	// RepeatWhenAbsent: may be claimed again after conclusive absence.
-	RepeatWhenAbsent bool
+	// Repeat says whether it may be claimed again after conclusive absence.
+	Repeat Repeat
 	// Verify lists the categories of fields that evidence must show equal; VerifyStated tells the empty list from none.
 	Verify       []string
 	VerifyStated bool
@@ -99,6 +99,16 @@ const (
 	OverrideNobody Override = iota
 	OverrideApproval
 	OverrideCaller
+)
+
+// Repeat is a contract's word on what follows conclusive absence.
+type Repeat uint8
+
+// The words. The default repeats all but UNSAFE.
+const (
+	RepeatDefault Repeat = iota
+	RepeatAllowed
+	RepeatForbidden
 )
 
 // unboundedSearchDelay is how long after its send window a person may search for an operation of a tool that states no

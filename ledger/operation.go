@@ -91,7 +91,8 @@ type Grant struct {
 	WorkerID string
 	// Epoch is (timeline << 32) + number of the grant: a fencing token that never repeats.
 	Epoch uint64
-	Time  time.Time
+	// Time is when the lease began to count: the claim's, or Start's.
+	Time time.Time
 	// LeaseUntil is unset when the grant has ended by a report or decision.
 	LeaseUntil time.Time
 	// SendUntil is the end of the send window; unset for a reservation that has not started.
@@ -102,8 +103,9 @@ type Grant struct {
 	Started bool
 	// Released: the holder itself reported that nothing was executed.
 	Released bool
-	// UsedApproval: the grant used up an approval; not executed gives it back.
+	// UsedApproval, UsedWaiver: the grant used them up; not executed gives them back.
 	UsedApproval bool
+	UsedWaiver   bool
 }
 
 // Check is the latest check of the target.
@@ -137,9 +139,8 @@ type Detail struct {
 	Candidates  []ResourceRef `json:"candidates,omitempty"`
 	// Kept is a success that could not be applied when it came.
 	Kept *KeptSuccess `json:"kept,omitempty"`
-	// Observations counts those kept as events, up to maxObservations; DroppedObservations the rest.
-	Observations        uint32 `json:"observations,omitempty"`
-	DroppedObservations uint32 `json:"dropped_observations,omitempty"`
+	// Observations counts those kept as events, up to maxObservations.
+	Observations uint32 `json:"observations,omitempty"`
 	// AttentionSequence is that of the last contradiction.
 	AttentionSequence uint64 `json:"attention_sequence,omitempty"`
 	// NotBefore is when it may be claimed again.
@@ -152,8 +153,8 @@ type Detail struct {
 	// Waived: a person has waived that check for one grant.
 	Waived       bool         `json:"waived,omitempty"`
 	Precondition *ResourceRef `json:"precondition,omitempty"`
-	// Quarantined: inserted behind the watermark or rewritten after a failover.
-	Quarantined bool `json:"quarantined,omitempty"`
+	// RetiredFrom is the outcome of a retired operation.
+	RetiredFrom State `json:"retired_from,omitempty"`
 	// DroppedAttributes names result attributes that the contract does not declare.
 	DroppedAttributes []string `json:"dropped_attributes,omitempty"`
 	// PayloadOmitted says why the payload is not kept: "TOO_LARGE" or "UNDECLARED".

@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger_test
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/opsledger/opsledger/ledger"
+)
+
+// situation is everything that a cell's decision sees.
+type situation struct {
+	op       *ledger.Operation
+	related  ledger.Related
+	command  ledger.Command
+	contract ledger.Contract
+}
+
+const (
+	holderID   = ledger.ClaimID("5f1b2f7e-6a0f-4a4e-9d0a-0c1f6f0a7b01")
+	earlierID  = ledger.ClaimID("5f1b2f7e-6a0f-4a4e-9d0a-0c1f6f0a7b02")
+	strangerID = ledger.ClaimID("5f1b2f7e-6a0f-4a4e-9d0a-0c1f6f0a7b03")
+	commandID  = ledger.CommandID("5f1b2f7e-6a0f-4a4e-9d0a-0c1f6f0a7b04")
+
+	cellWindow = 30 * time.Second // lease and send window
+	cellEpoch  = uint64(1) << 32
+	cellCheck  = uint64(1) << 16
+)
+
+var (
+	cellNow    = time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
+	firstStart = cellNow.Add(-time.Hour)
+	cellKey    = ledger.Key{Scope: "team", Tool: "payments.charge", Task: "task-1", Key: "charge-1"}
+	charge     = ledger.Result{Resource: ledger.ResourceRef{Type: "charge", ID: "ch_1", Version: "1"}, Code: "created"}
+	refused    = ledger.Failure{Kind: ledger.Declined, Code: "card_declined"}
+	agent      = ledger.Actor{Kind: ledger.ActorWorker, Name: "agent-a"}
+	reconciler = ledger.Actor{Kind: ledger.ActorReconciler, Name: "reconciler"}
+	recovery   = ledger.Actor{Kind: ledger.ActorRecovery, Name: "recovery-1"}
+	person     = ledger.Actor{Kind: ledger.ActorPerson, Name: "ops-a"}
+	second     = ledger.Actor{Kind: ledger.ActorPerson, Name: "ops-b"}
+)
+
+func situate(c cell) situation {
+	s := situation{contract: cellContract(c), related: ledger.Related{Timeline: 1}}
+	s.op = cellOperation(c, s.contract)
+	switch c.table {
+	case "older-timeline":
+		s.related.Timeline = 2
+	case "approval", "resource-changed", "inspect":
+		original := cellOperation(cell{state: "COMPLETED"}, s.contract)
+		original.ID[0]++
+		original.Grant.SendUntil, original.LastSend = firstStart, firstStart
+		s.related.Original = original
+		if s.op != nil && c.table == "approval" {
+			s.op.Corrects = original.ID
+		} else if s.op != nil {
+			s.op.Compensates = original.ID
+		}
+	}
+	s.related.Prior = priorEvents(c, s.op)
+	s.command = cellCommand(c, s.op)
+	return s
+}
+
+func cellContract(c cell) ledger.Contract {
+	k := ledger.DefaultContract(cellKey.Tool)
+	k.Version, k.Effect, k.Method = "5d41402abc4b2a76", ledger.Keyed, ledger.MethodProbe
+	k.LeaseTotal, k.EffectWithin, k.KeyRetention, k.VerifyStated = 2*time.Hour, time.Minute, 24*time.Hour, true
+	if c.command == "expire" || c.command == "retire" {
+		k.RetryWindow, k.RetainCompleted = time.Minute, time.Minute
+	}
+	table, regrant := strings.CutPrefix(c.table, "regrant")
+	if regrant {
+		k.Method, table = ledger.MethodRegrant, strings.TrimPrefix(table, "-")
+	}
+	switch table {
+	case "unsafe", "overtaken":
+		k.Effect = ledger.Unsafe
+	case "unsafe-repeat":
+		k.Effect, k.Repeat = ledger.Unsafe, ledger.RepeatAllowed
+	case "read":
+		k.Effect = ledger.Read
+	case "idempotent":
+		k.Effect = ledger.Idempotent
+	case "idempotent-early":
+		k.Effect, k.EffectWithin = ledger.Idempotent, 2*time.Hour
+	case "unbounded":
+		k.EffectWithin = 0
+	case "late":
+		k.KeyRetention = 30 * time.Minute
+	case "exhausted":
+		k.MaxAttempts = 1
+		if regrant {
+			k.MaxAttempts = 2
+		}
+	case "sticky":
+		k.StickyAnswers, k.RejectCodes = true, []string{refused.Code}
+	case "no-method":
+		k.Method = ledger.MethodOperator
+	case "mismatch":
+		k.Verify = []string{"amount"}
+	case "proposal":
+		k.SecondPerson = true
+	}
+	return k
+}
+
+func cellOperation(c cell, k ledger.Contract) *ledger.Operation {
+	if c.state == "absent" {
+		return nil
+	}
+	hash := cellKey.Hash()
+	op := &ledger.Operation{
+		ID: hash.OperationID(), KeyHash: hash, Scope: cellKey.Scope, Principal: agent.Name, Tool: cellKey.Tool, Task: cellKey.Task,
+		IntentTime: firstStart, CreateTime: firstStart, Fingerprint: cellFingerprint(1),
+		Custody: ledger.Automation, Sequence: 7, Version: 5, LastHash: [32]byte{7}, UpdateTime: cellNow.Add(-4 * time.Second), Timeline: 1,
+		Terms:    ledger.Terms{ContractVersion: k.Version, Effect: k.Effect, EffectWithin: k.EffectWithin, KeyRetention: k.KeyRetention},
+		Attempts: 2, Starts: 2, FirstStart: firstStart, MayHaveApplied: c.doubt == "yes",
+	}
+	began := cellNow.Add(-10 * time.Minute)
+	if c.lease == "alive" {
+		began = cellNow.Add(-5 * time.Second)
+	}
+	op.Grant = ledger.Grant{
+		ClaimID: holderID, WorkerID: "worker-1", Epoch: cellEpoch + 2, Time: began, Lease: cellWindow, SendUntil: began.Add(cellWindow), Started: true,
+	}
+	op.LastSend = op.Grant.SendUntil
+	switch c.custody {
+	case "queued":
+		op.Custody = ledger.Queued
+	case "operator":
+		op.Custody, op.Custodian = ledger.Operator, person.Name
+	}
+	switch c.state {
+	case "RECEIVED":
+		op.State = ledger.Received
+		receivedCell(c, op)
+	case "PROCESSING":
+		op.State, op.Grant.LeaseUntil, op.NextCheckTime = ledger.Processing, op.Grant.SendUntil, op.Grant.SendUntil
+	case "UNKNOWN":
+		op.State = ledger.Unknown
+		unknownCell(c, op)
+	case "COMPLETED":
+		result := charge
+		op.State, op.Result, op.FinalTime, op.Detail.CompletedBy = ledger.Completed, &result, op.Grant.SendUntil, holderID
+	case "FAILED":
+		failure := refused
+		op.State, op.Failure, op.FinalTime = ledger.Failed, &failure, op.Grant.SendUntil
+		if c.table == "cancelled" {
+			failure = ledger.Failure{Kind: ledger.Abandoned}
+			op.Detail.Cancelled = true
+		}
+	case "RETIRED":
+		op.State, op.FinalTime, op.Grant, op.Detail.RetiredFrom = ledger.Retired, firstStart, ledger.Grant{}, ledger.Completed
+	}
+	switch c.table {
+	case "kept":
+		op.Detail.Kept = &ledger.KeptSuccess{ClaimID: holderID, Result: charge}
+	case "overtaken":
+		op.Detail.Kept, op.NeedsAttention = &ledger.KeptSuccess{ClaimID: earlierID, Result: charge}, true
+		op.Detail.AttentionSequence = op.Sequence
+	}
+	return op
+}
+
+// receivedCell: reserved, a lapsed reservation, or freed, as the head of the table says.
+func receivedCell(c cell, op *ledger.Operation) {
+	if c.custody == "queued" {
+		op.QueueReason = ledger.AttemptsExhausted
+	}
+	until := op.Grant.SendUntil
+	showsClaim := c.who != "-" && c.table != "freed" && c.table != "released" && c.table != "resource-changed"
+	if c.lease == "alive" || showsClaim || c.table == "never-started" {
+		op.Starts, op.LastSend = 1, firstStart.Add(cellWindow)
+		op.Grant.Started, op.Grant.SendUntil, op.Grant.LeaseUntil = false, time.Time{}, until
+	}
+	switch c.table {
+	case "never-started":
+		op.Attempts, op.Starts, op.FirstStart, op.LastSend, op.Grant.Epoch = 1, 0, time.Time{}, time.Time{}, cellEpoch+1
+	case "released":
+		op.Grant.Released = true
+	case "approval":
+		op.Attempts, op.Starts, op.FirstStart, op.LastSend, op.Grant = 0, 0, time.Time{}, time.Time{}, ledger.Grant{}
+		op.Detail.Approval = &ledger.Approval{Kind: ledger.ApproveCorrection, Requester: agent.Name, ExpireTime: cellNow.Add(time.Hour)}
+	case "resource-changed":
+		op.QueueReason = ledger.ResourceChanged
+		op.Detail.Approval = &ledger.Approval{
+			Kind: ledger.ApproveChangedResource, Requester: agent.Name, ExpireTime: cellNow.Add(time.Hour),
+			Resource: &ledger.ResourceRef{Type: "charge", ID: "ch_1", Version: "2"},
+		}
+	case "inspect":
+		op.NextCheckTime = cellNow.Add(-time.Second)
+	}
+}
+
+// unknownCell: due where a check would be begun, else with a live check.
+func unknownCell(c cell, op *ledger.Operation) {
+	if c.custody == "queued" {
+		op.QueueReason = ledger.GaveUp
+		if c.table == "no-method" {
+			op.QueueReason = ledger.NoMethod
+		}
+	}
+	if c.custody != "automation" {
+		return
+	}
+	op.NextCheckTime = cellNow.Add(-time.Second)
+	if isEvidence(c.command) {
+		op.NextCheckTime = cellNow.Add(20 * time.Second)
+		op.Check = ledger.Check{Number: cellCheck + 1, Began: cellNow.Add(-10 * time.Second), LeaseUntil: op.NextCheckTime, Open: true}
+	}
+}
+
+func isEvidence(command string) bool {
+	return slices.Contains([]string{
+		"rejected-evidence", "pending", "not-accepted", "not-accepted-final", "not-found", "ambiguous", "indeterminate",
+	}, command) || strings.HasPrefix(command, "found")
+}
+
+func cellFingerprint(b byte) ledger.Fingerprint {
+	return ledger.Fingerprint{
+		Spec: 1, SecretID: "s1", Contract: "5d41402abc4b2a76", Digest: [32]byte{b}, Categories: map[string][8]byte{"amount": {b}},
+	}
+}
+
+// priorEvents is what the history has under the cell's claim_id.
+func priorEvents(c cell, op *ledger.Operation) []ledger.Event {
+	if op == nil || op.Attempts == 0 {
+		return nil
+	}
+	event := func(sequence uint64, command ledger.CommandKind, kind ledger.EventKind, epoch uint64, digest string) ledger.Event {
+		return ledger.Event{
+			OperationID: op.ID, Sequence: sequence, Version: sequence, Epoch: epoch, Command: command, CommandID: string(c.id()), CommandDigest: digest,
+			Time: firstStart, ActorKind: agent.Kind, Actor: agent.Name, Kind: kind, FromState: ledger.Received, ToState: ledger.Processing,
+		}
+	}
+	switch c.who {
+	case "earlier":
+		return []ledger.Event{event(1, ledger.KindClaim, ledger.EventGranted, cellEpoch+1, "")}
+	case "holder":
+		events := []ledger.Event{event(3, ledger.KindClaim, ledger.EventGranted, cellEpoch+2, "")}
+		// Other content than what is sent now, so that the cell is decided and not found done.
+		const other = "00000000000000000000000000000000"
+		switch {
+		case c.state == "COMPLETED":
+			events = append(events, event(4, ledger.KindComplete, ledger.EventCompleted, cellEpoch+2, other))
+		case c.state == "FAILED" && c.table != "cancelled":
+			events = append(events, event(4, ledger.KindComplete, ledger.EventFailed, cellEpoch+2, other))
+		case c.table == "released":
+			events = append(events, event(4, ledger.KindComplete, ledger.EventNotExecuted, cellEpoch+2, other))
+		}
+		return events
+	}
+	return nil
+}
+
+// id is the claim_id that the cell's command shows.
+func (c cell) id() ledger.ClaimID {
+	switch c.who {
+	case "holder":
+		return holderID
+	case "earlier":
+		return earlierID
+	case "nobody":
+		return ""
+	default:
+		return strangerID
+	}
+}
+
+func cellCommand(c cell, op *ledger.Operation) ledger.Command {
+	version := uint64(0)
+	if op != nil {
+		version = op.Version
+	}
+	switch c.command {
+	case "claim", "claim-other":
+		claim := ledger.Claim{
+			Key: cellKey, ClaimID: c.id(), WorkerID: "worker-1", Actor: agent, Fingerprint: cellFingerprint(1), ToolAllowed: true, IntentTime: cellNow,
+		}
+		if c.command == "claim-other" {
+			claim.Fingerprint = cellFingerprint(2)
+		}
+		if op != nil {
+			claim.Compensates, claim.Corrects = op.Compensates, op.Corrects
+		}
+		return claim
+	case "start":
+		return ledger.Start{ClaimID: c.id(), Actor: agent, ToolAllowed: true}
+	case "renew":
+		return ledger.Renew{ClaimID: c.id(), Actor: agent}
+	case "succeeded":
+		result := charge
+		result.Code = "accepted"
+		if c.table == "other-resource" {
+			result.Resource.ID = "ch_2"
+		}
+		return ledger.Complete{ClaimID: c.id(), Actor: agent, Succeeded: &result}
+	case "rejected":
+		failure := refused
+		return ledger.Complete{ClaimID: c.id(), Actor: agent, Rejected: &failure, SentExactlyOnce: c.table != "sent-twice"}
+	case "not-executed":
+		kind := ledger.NeverSent
+		if c.table == "sent-twice" {
+			kind = ledger.RefusedBeforeAcceptance
+		}
+		return ledger.Complete{ClaimID: c.id(), Actor: agent, NotExecuted: &ledger.NotExecuted{Kind: kind}}
+	case "mark-unknown":
+		return ledger.MarkUnknown{ClaimID: c.id(), Actor: agent, Cause: ledger.CauseTimeout}
+	case "cancel":
+		return ledger.Cancel{ClaimID: c.id(), Actor: agent}
+	case "check":
+		return ledger.BeginCheck{Actor: recovery}
+	case "regrant":
+		return ledger.Regrant{Actor: recovery}
+	case "expire":
+		return ledger.Expire{Actor: recovery}
+	case "retire":
+		return ledger.Retire{Actor: recovery}
+	}
+	if isEvidence(c.command) {
+		r := ledger.Reconcile{CommandID: commandID, Actor: reconciler, Evidence: cellEvidence(c)}
+		if op != nil && op.Check.Open {
+			r.CheckNumber = op.Check.Number
+		}
+		return r
+	}
+	if inspection, ok := strings.CutPrefix(c.command, "inspect-"); ok {
+		return ledger.Inspect{Actor: recovery, Outcome: inspections[inspection], Current: ledger.ResourceRef{Type: "charge", ID: "ch_1", Version: "2"}}
+	}
+	return personsCommand(c, version)
+}
+
+var inspections = map[string]ledger.Inspection{
+	"unchanged": ledger.InspectUnchanged, "changed": ledger.InspectChanged, "gone": ledger.InspectGone,
+	"no-version": ledger.InspectNoVersion, "indeterminate": ledger.InspectIndeterminate,
+}
+
+func cellEvidence(c cell) ledger.Evidence {
+	e := ledger.Evidence{Source: "status query"}
+	switch c.command {
+	case "rejected-evidence":
+		failure := refused
+		e.Finding, e.Rejected = ledger.RejectedThere, &failure
+	case "pending":
+		e.Finding = ledger.PendingThere
+	case "not-accepted", "not-accepted-final":
+		e.Finding, e.Final = ledger.NotAccepted, c.command == "not-accepted-final"
+	case "not-found":
+		e.Finding = ledger.NotFound
+	case "ambiguous":
+		e.Finding, e.Candidates = ledger.AmbiguousThere, []ledger.ResourceRef{{ID: "ch_1"}, {ID: "ch_2"}}
+	case "indeterminate":
+		e.Finding, e.Cause = ledger.Indeterminate, ledger.QueryTimeout
+	default:
+		result := charge
+		e.Finding, e.Result, e.CreateTime = ledger.FoundResource, &result, firstStart.Add(time.Minute)
+		switch {
+		case c.table == "other-resource":
+			result.Resource.ID = "ch_2"
+		case c.command == "found-different":
+			e.Different = []string{"amount"}
+		case c.command == "found-missing":
+			e.Missing = []string{"amount"}
+		case c.command == "found-older":
+			e.CreateTime = firstStart.Add(-10 * time.Minute)
+		}
+	}
+	return e
+}
+
+func personsCommand(c cell, version uint64) ledger.Command {
+	resolution := ledger.Resolution{SearchTime: cellNow, Note: "searched the dashboard"}
+	if c.table == "never-started" {
+		resolution.SearchTime = time.Time{}
+	}
+	switch c.command {
+	case "take-over":
+		return ledger.TakeOver{CommandID: commandID, Actor: person, ExpectedVersion: version, Reason: "on call"}
+	case "hand-back":
+		return ledger.HandBack{CommandID: commandID, Actor: person, ExpectedVersion: version, Reason: "on call"}
+	case "check-now":
+		return ledger.CheckNow{CommandID: commandID, Actor: person, Reason: "target is back"}
+	case "note":
+		return ledger.Note{CommandID: commandID, Actor: person, Text: "asked the owner"}
+	case "approve", "approve-reject":
+		return ledger.Approve{CommandID: commandID, Actor: second, ExpectedVersion: version, Approved: c.command == "approve", Note: "looked at it"}
+	case "resolve-happened":
+		result := charge
+		resolution.Happened = &result
+	case "resolve-retry":
+		resolution.NeverHappenedTry = &ledger.NotExecuted{Kind: ledger.AbsentAtTarget}
+	case "resolve-stop":
+		resolution.NeverHappenedEnd = &ledger.Failure{Kind: ledger.Abandoned}
+	default:
+		panic("no such command: " + c.command)
+	}
+	return ledger.Resolve{CommandID: commandID, Actor: person, ExpectedVersion: version, Resolution: resolution}
+}

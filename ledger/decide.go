@@ -1,0 +1,465 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"maps"
+	"strconv"
+	"time"
+)
+
+// Related is what a decision needs besides the operation, the contract and the time: plain values, read in the transaction that
+// writes what is decided.
+type Related struct {
+	Timeline  uint32
+	Watermark Watermark
+	// Prior are the operation's events under the command's id.
+	Prior []Event
+	// Original is what the operation compensates or corrects.
+	Original *Operation
+	// OriginalIrreversible: the original's tool has no compensation.
+	OriginalIrreversible bool
+	// OtherCompensations of the original that are neither failed nor retired.
+	OtherCompensations []OperationID
+	Dependencies       []Operation
+	UnknownSiblings    []OperationID
+	// LookAlikes hold the slots that the contract's unique rules ask for.
+	LookAlikes    []OperationID
+	ToolPaused    bool
+	ToolSaturated bool
+}
+
+// maxObservations bounds what reports that move nothing may add to one history.
+const maxObservations = 64
+
+// Decide is the meaning of the ledger: one pure function from an operation (nil: absent), what is related to it, a command, the
+// contract in force and the store's time, to what is written and what is answered. No I/O, no clock, no randomness. The table in
+// the package comment is its specification; no other function assigns a state.
+//
+// Errors are Refusals; with one, nothing is written. An Answer with Again set means that the change brings the row up to date (a
+// lapsed lease, an older timeline) and that the command is to be decided once more on a fresh read.
+func Decide(op *Operation, rel Related, cmd Command, c Contract, now time.Time) (Change, Answer, error) {
+	d := &decision{was: op, rel: rel, c: c, now: now, cmd: cmd}
+	if op != nil {
+		d.next = op.Clone()
+		d.terms = c.judged(op.Terms, 0)
+	} else {
+		d.terms = c.judged(Terms{}, 0)
+	}
+	if claim, ok := cmd.(Claim); ok {
+		d.terms = c.judged(d.next.Terms, claim.EffectHint)
+		return d.done(d.claim(claim))
+	}
+	if op == nil || op.State == Retired {
+		return Change{}, Answer{}, &Refusal{Err: ErrOperationNotFound}
+	}
+	if d.outdated() {
+		return d.done(d.rewrite(), nil)
+	}
+	return d.done(d.dispatch())
+}
+
+func (d *decision) dispatch() (Answer, error) {
+	switch cmd := d.cmd.(type) {
+	case Start:
+		return d.start(cmd)
+	case Renew:
+		return d.renew(cmd)
+	case Complete:
+		return d.complete(cmd)
+	case MarkUnknown:
+		return d.markUnknown(cmd)
+	case Cancel:
+		return d.cancel(cmd)
+	case BeginCheck:
+		return d.beginCheck(cmd)
+	case Reconcile:
+		return d.reconcile(cmd)
+	case Inspect:
+		return d.inspect(cmd)
+	case Regrant:
+		return d.regrant()
+	case TakeOver:
+		return d.takeOver(cmd)
+	case HandBack:
+		return d.handBack(cmd)
+	case Resolve:
+		return d.resolve(cmd)
+	case Approve:
+		return d.approve(cmd)
+	case CheckNow:
+		return d.checkNow(cmd)
+	case Note:
+		return d.note(cmd)
+	case Expire:
+		return d.expire()
+	case Retire:
+		return d.retire(cmd)
+	default:
+		panic("ledger: a command without a decision")
+	}
+}
+
+// decision is one run of Decide.
+type decision struct {
+	was   *Operation // nil: absent
+	next  Operation
+	rel   Related
+	c     Contract
+	terms Terms // by which the operation is judged now
+	now   time.Time
+	cmd   Command
+
+	event     *Event
+	moved     bool // a deadline was moved without an event (Renew)
+	companion *Change
+}
+
+func (d *decision) done(a Answer, err error) (Change, Answer, error) {
+	if err != nil {
+		return Change{}, Answer{}, err
+	}
+	a.Hidden = d.hidden()
+	if d.event == nil && !d.moved {
+		a.Operation = d.was
+		return Change{}, a, nil
+	}
+	a.Operation = &d.next
+	return Change{Next: &d.next, Event: d.event, Companion: d.companion}, a, nil
+}
+
+// hidden: an operation with a subject is visible to workers only with it, and a report carries none: only the proof of a grant shows it.
+func (d *decision) hidden() bool {
+	var id ClaimID
+	switch c := d.cmd.(type) {
+	case Complete:
+		id = c.ClaimID
+	case MarkUnknown:
+		id = c.ClaimID
+	default:
+		return false
+	}
+	return len(d.was.SubjectDigest) > 0 && d.who(id) == stranger
+}
+
+// record appends the decision's one event. A decision raises the version; observations, links and notes don't.
+func (d *decision) record(kind EventKind, raises bool, facts map[string]string, note string) {
+	n := &d.next
+	n.Sequence++
+	if raises {
+		n.Version++
+	}
+	n.UpdateTime = d.now
+	e := &Event{
+		OperationID: n.ID, Sequence: n.Sequence, Version: n.Version, Epoch: n.Grant.Epoch, Time: d.now,
+		ActorKind: d.cmd.actor().Kind, Actor: d.cmd.actor().Name,
+		Kind: kind, ToState: n.State, Facts: facts, Note: note, ContractVersion: d.c.Version,
+	}
+	var prev [32]byte
+	if d.was != nil {
+		e.FromState, prev = d.was.State, d.was.LastHash
+	}
+	e.Seal(prev)
+	n.LastHash = e.Hash
+	d.event = e
+}
+
+// decided records a decision under the command's own id, so that the command is applied once.
+func (d *decision) decided(kind EventKind, facts map[string]string) {
+	d.recordCommand(d.cmd.kind(), kind, true, facts, "")
+}
+
+// observe keeps a report that moves nothing.
+func (d *decision) observe(kind EventKind, facts map[string]string) {
+	d.next.Detail.Observations++
+	d.recordCommand(d.cmd.kind(), kind, false, facts, "")
+}
+
+func (d *decision) recordCommand(command CommandKind, kind EventKind, raises bool, facts map[string]string, note string) {
+	d.record(kind, raises, facts, note)
+	if d.cmd.id() == "" {
+		return
+	}
+	e := d.event
+	e.Command, e.CommandID, e.CommandDigest = command, d.cmd.id(), d.digest()
+	e.Seal(e.PrevHash)
+	d.next.LastHash = e.Hash
+}
+
+// digest of the command's content, where content counts.
+func (d *decision) digest() string {
+	switch c := d.cmd.(type) {
+	case Complete:
+		c.Actor, c.ClaimID = Actor{}, ""
+		return contentDigest(c)
+	case MarkUnknown:
+		c.Actor, c.ClaimID = Actor{}, ""
+		return contentDigest(c)
+	case Renew: // only what it adds is an event
+		return contentDigest(c.TargetAttributes)
+	case Reconcile:
+		c.Actor = Actor{}
+		return contentDigest(c)
+	case TakeOver:
+		c.Actor = Actor{}
+		return contentDigest(c)
+	case HandBack:
+		c.Actor = Actor{}
+		return contentDigest(c)
+	case Resolve:
+		c.Actor = Actor{}
+		return contentDigest(c)
+	case Approve:
+		c.Actor = Actor{}
+		return contentDigest(c)
+	case CheckNow:
+		c.Actor = Actor{}
+		return contentDigest(c)
+	case Note:
+		c.Actor = Actor{}
+		return contentDigest(c)
+	default:
+		return ""
+	}
+}
+
+// prior returns the event that this very command left earlier. For commands of people and reconcilers, the same id with other
+// content is refused.
+func (d *decision) prior() (*Event, error) {
+	digest := d.digest()
+	for i := range d.rel.Prior {
+		e := &d.rel.Prior[i]
+		if e.Command != d.cmd.kind() {
+			continue
+		}
+		if e.CommandDigest == digest {
+			return e, nil
+		}
+		switch d.cmd.(type) {
+		case Complete, MarkUnknown, Renew: // other content is another report
+		default:
+			return nil, &Refusal{Err: ErrCommandReused}
+		}
+	}
+	return nil, nil
+}
+
+// who a claim_id is to the operation.
+type who uint8
+
+const (
+	stranger who = iota // never granted here
+	earlier             // granted before the latest grant
+	holder              // of the latest grant, also after it has ended
+)
+
+func (d *decision) who(id ClaimID) who {
+	if id != "" && id == d.next.Grant.ClaimID {
+		return holder
+	}
+	for i := range d.rel.Prior {
+		if e := &d.rel.Prior[i]; e.Kind == EventGranted && e.CommandID == string(id) {
+			return earlier
+		}
+	}
+	return stranger
+}
+
+// outdated reports whether the row is unsettled and of an older timeline: it can't be told whether it is the last word.
+func (d *decision) outdated() bool {
+	return d.was.Timeline < d.rel.Timeline && !d.was.State.Final() && d.terms.Effect != Read
+}
+
+// rewrite makes an outdated row UNKNOWN, with a new epoch without a holder, so that what the lost timeline granted can't be
+// confused with what follows.
+func (d *decision) rewrite() Answer {
+	n := &d.next
+	n.Timeline = d.rel.Timeline
+	n.Grant = Grant{Epoch: d.nextEpoch(), Time: d.now}
+	n.Check = Check{Number: d.nextCheckNumber()}
+	n.MayHaveApplied = true
+	n.LastSend = latest(n.LastSend, d.now.Add(d.c.SendWithin))
+	if n.FirstStart.IsZero() {
+		n.FirstStart = n.CreateTime
+	}
+	if a := n.Detail.Approval; a != nil {
+		a.Granted, a.Lost = false, true
+		if a.Kind == ApproveResolution {
+			n.Detail.Approval = nil
+		}
+	}
+	n.Detail.ClearedUntil, n.Detail.Waived = time.Time{}, false
+	n.State = Unknown
+	if n.Custody == Automation {
+		n.NextCheckTime = d.now
+		if d.c.Method == MethodOperator {
+			d.queue(Quarantine)
+		}
+	}
+	d.record(EventQuarantined, true, nil, "")
+	return Answer{Again: true}
+}
+
+// The moves. Each leaves the row as its state demands.
+
+// unknown ends the grant without an outcome.
+func (d *decision) unknown(check time.Time) {
+	n := &d.next
+	n.Grant.LeaseUntil = time.Time{}
+	if d.terms.Effect == Read { // a repeat is harmless: nobody needs to find out
+		n.MayHaveApplied = true
+		d.free(time.Time{})
+		return
+	}
+	n.State = Unknown
+	switch {
+	case n.Custody == Queued: // a person is already asked
+	case d.c.Method == MethodOperator:
+		d.queue(NoMethod)
+	default:
+		n.NextCheckTime = check
+	}
+}
+
+// free makes it claimable, from a time on.
+func (d *decision) free(notBefore time.Time) {
+	n := &d.next
+	n.State = Received
+	n.Grant.LeaseUntil = time.Time{}
+	n.Check.Open = false
+	n.NextCheckTime = time.Time{}
+	n.Detail.NotBefore = notBefore
+	n.Detail.Retries = 0
+	d.automate()
+}
+
+// queue hands it to people. It ends the check.
+func (d *decision) queue(reason QueueReason) {
+	n := &d.next
+	n.Custody, n.QueueReason, n.Custodian = Queued, reason, ""
+	n.Check.Open = false
+	n.NextCheckTime = time.Time{}
+}
+
+func (d *decision) automate() {
+	n := &d.next
+	n.Custody, n.QueueReason, n.Custodian = Automation, 0, ""
+}
+
+func (d *decision) settle(s State) {
+	n := &d.next
+	n.State = s
+	n.FinalTime = d.now
+	n.Grant.LeaseUntil = time.Time{}
+	n.Check.Open = false
+	n.NextCheckTime = time.Time{}
+	n.Detail.NotBefore = time.Time{}
+	n.Detail.Approval, n.Detail.Kept, n.Detail.Candidates = nil, nil, nil
+	n.Detail.Waived, n.Detail.ClearedUntil = false, time.Time{}
+	d.automate()
+}
+
+// succeed settles it with a result; by is the grant that reported it, if one did.
+func (d *decision) succeed(r *Result, by ClaimID) {
+	d.settle(Completed)
+	d.next.Result = r.clone()
+	d.next.Detail.CompletedBy = by
+}
+
+func (d *decision) fail(f Failure) {
+	d.settle(Failed)
+	d.next.Failure = &f
+}
+
+// keptApplies settles it with a success that was kept while another attempt ran, once that attempt has ended without one of its own.
+func (d *decision) keptApplies() bool {
+	k := d.next.Detail.Kept
+	if k == nil {
+		return false
+	}
+	d.succeed(&k.Result, k.ClaimID)
+	return true
+}
+
+func (d *decision) attention() {
+	d.next.NeedsAttention = true
+	d.next.Detail.AttentionSequence = d.next.Sequence + 1
+}
+
+// settleTime is when absence begins to prove something: the end of the last send window plus the bound; zero: never, or nothing
+// was ever sent.
+func (d *decision) settleTime() time.Time { return settleTime(&d.next, d.terms) }
+
+func settleTime(op *Operation, t Terms) time.Time {
+	if op.LastSend.IsZero() || t.EffectWithin == 0 {
+		return time.Time{}
+	}
+	return op.LastSend.Add(t.EffectWithin)
+}
+
+// settled reports whether what was seen at a time can prove absence.
+func (d *decision) settled(at time.Time) bool {
+	t := d.settleTime()
+	return !t.IsZero() && !at.Before(t)
+}
+
+// mayRepeat reports whether a second send can't make a second effect.
+func (d *decision) mayRepeat(inDoubt bool) bool {
+	switch {
+	case !inDoubt || d.terms.Effect == Read:
+		return true
+	case d.terms.EffectWithin == 0 || d.next.FirstStart.IsZero():
+		return false
+	case d.terms.Effect == Idempotent:
+		return d.settled(d.now)
+	case d.terms.Effect == Keyed:
+		lands := d.now.Add(d.c.SendWithin + d.terms.EffectWithin)
+		return d.terms.KeyRetention > 0 && lands.Before(d.next.FirstStart.Add(d.terms.KeyRetention))
+	default:
+		return false
+	}
+}
+
+func (d *decision) startsLeft() bool {
+	return d.next.Starts < d.c.MaxAttempts+d.next.Detail.ExtraStarts
+}
+
+// nextEpoch never repeats, also across failovers.
+func (d *decision) nextEpoch() uint64 {
+	return max(d.next.Grant.Epoch+1, uint64(d.rel.Timeline)<<32+1)
+}
+
+// nextCheckNumber never repeats, either: it fences the answers of older checks.
+func (d *decision) nextCheckNumber() uint64 {
+	return max(d.next.Check.Number+1, uint64(d.rel.Timeline)<<16+1)
+}
+
+func (d *decision) held() bool { return d.next.Custody == Operator }
+
+// keepAttributes adds facts for status queries; it reports whether any is new.
+func (d *decision) keepAttributes(attrs map[string]string) bool {
+	changed := false
+	for k, v := range attrs {
+		if old, ok := d.next.TargetAttributes[k]; !ok || old != v {
+			changed = true
+		}
+	}
+	if changed {
+		if d.next.TargetAttributes == nil {
+			d.next.TargetAttributes = map[string]string{}
+		}
+		maps.Copy(d.next.TargetAttributes, attrs)
+	}
+	return changed
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+func left(until, now time.Time) time.Duration { return max(until.Sub(now), 0) }
+
+func decimal(n uint64) string { return strconv.FormatUint(n, 10) }

@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"crypto/subtle"
+	"maps"
+	"slices"
+	"time"
+)
+
+// claim decides in the order identity and form (before this), fingerprint, custody, final states, tool allowed, same claim_id,
+// guards: so that a conflict is a conflict in every state, and a paused, revoked or exhausted tool still replays.
+func (d *decision) claim(c Claim) (Answer, error) {
+	if d.was == nil {
+		return d.claimNew(c)
+	}
+	n := &d.next
+	if n.State == Retired {
+		return Answer{}, &Refusal{Err: ErrKeyRetired}
+	}
+	if categories, same := compare(n.Fingerprint, c.Fingerprint); !same {
+		return Answer{}, &Refusal{Err: ErrFingerprintConflict, Operation: d.was, Categories: categories}
+	}
+	if d.outdated() {
+		return d.rewrite(), nil
+	}
+	if d.held() || n.Custody == Queued && n.State == Received || n.State.Final() {
+		return d.standing(), nil
+	}
+	if !c.ToolAllowed {
+		return Answer{}, &Refusal{Err: ErrToolNotAllowed}
+	}
+	who := d.who(c.ClaimID)
+	switch n.State {
+	case Processing:
+		return d.claimProcessing(c, who)
+	case Received:
+		return d.claimReceived(c, who)
+	default:
+		return d.standing(), nil
+	}
+}
+
+func (d *decision) claimProcessing(c Claim, who who) (Answer, error) {
+	n := &d.next
+	if !n.LeaseAlive(d.now) {
+		d.lapse()
+		if d.next.State != Unknown { // READ: claimable again; or a kept success applied
+			return Answer{Again: true}, nil
+		}
+		return d.standing(), nil
+	}
+	switch {
+	case who == earlier:
+		return Answer{}, &Refusal{Err: ErrStaleGrant}
+	case who == holder && n.Detail.Kept != nil:
+		return Answer{Outcome: OutcomeInProgress, Wait: Wait{Reason: Settled, RetryAfter: left(n.Grant.LeaseUntil, d.now)}}, nil
+	case who == holder && c.WorkerID == n.Grant.WorkerID && n.Grant.SendUntil.After(d.now):
+		return granted(n, d.now, true), nil
+	default:
+		return d.standing(), nil
+	}
+}
+
+// lapse records that a lease is over: it permits an investigation, and proves nothing.
+func (d *decision) lapse() {
+	if d.keptApplies() {
+		d.record(EventCompleted, true, map[string]string{"by": "kept"}, "")
+		return
+	}
+	d.unknown(d.now)
+	d.record(EventLeaseLapsed, true, nil, "")
+}
+
+func (d *decision) claimReceived(c Claim, who who) (Answer, error) {
+	n := &d.next
+	reserved := n.Reserved(d.now)
+	switch {
+	case who == holder && reserved && c.WorkerID == n.Grant.WorkerID:
+		return granted(n, d.now, true), nil
+	case who == holder && reserved:
+		return d.standing(), nil
+	case who == holder && !n.Grant.Started && !n.Grant.Released:
+		return Answer{}, &Refusal{Err: ErrLeaseOver}
+	case who != stranger:
+		return Answer{}, &Refusal{Err: ErrStaleGrant}
+	}
+	if reason, _ := d.receivedWait(); reason != 0 {
+		return d.standing(), nil
+	}
+	if !d.startsLeft() {
+		d.queue(AttemptsExhausted)
+		d.record(EventQueued, true, nil, "")
+		return d.standing(), nil
+	}
+	if !d.mayRepeat(n.MayHaveApplied) {
+		n.State = Unknown
+		d.queue(KeyWindowOver)
+		d.record(EventQueued, true, nil, "")
+		return d.standing(), nil
+	}
+	if wait, err := d.guards(c.DistinctFrom); err != nil || wait.Reason != 0 {
+		return Answer{Outcome: OutcomeBlocked, Wait: wait}, err
+	}
+	d.grant(c)
+	d.decided(EventGranted, grantFacts(c))
+	return granted(n, d.now, false), nil
+}
+
+// claimNew inserts the operation. What a guard blocks is not stored.
+func (d *decision) claimNew(c Claim) (Answer, error) {
+	if d.terms.Effect != Read && c.IntentTime.IsZero() && d.c.RequireIntentTime {
+		return Answer{}, &Refusal{Err: ErrKeyTooOld}
+	}
+	if c.IntentTime.After(d.now.Add(intentSkew)) {
+		return Answer{}, InvalidField("intent_time", "must not lie more than 5 minutes ahead of the ledger's time")
+	}
+	if !c.ToolAllowed {
+		return Answer{}, &Refusal{Err: ErrToolNotAllowed}
+	}
+	d.insert(c)
+	if since, lost := d.maybeLost(c.IntentTime); lost {
+		d.quarantine(since)
+		d.recordCommand(KindRegister, EventQuarantined, true, nil, "")
+		return d.standing(), nil
+	}
+	wait, err := d.guards(c.DistinctFrom)
+	if err == nil && wait.Reason == 0 {
+		err = d.unique(c)
+	}
+	if err != nil || wait.Reason != 0 {
+		return Answer{Outcome: OutcomeBlocked, Wait: wait}, err
+	}
+	d.link(c)
+	if !c.Corrects.IsZero() {
+		d.next.Detail.Approval = &Approval{Kind: ApproveCorrection, Requester: c.Actor.Name, ExpireTime: d.now.Add(d.c.ApprovalExpires)}
+	}
+	if d.needsInspection() {
+		d.next.NextCheckTime = d.now
+	}
+	if d.next.Detail.Approval != nil || d.needsInspection() {
+		d.recordCommand(KindRegister, EventRegistered, true, nil, "")
+		return d.standing(), nil
+	}
+	d.grant(c)
+	d.decided(EventGranted, grantFacts(c))
+	return granted(&d.next, d.now, false), nil
+}
+
+// insert fills in what is written once.
+func (d *decision) insert(c Claim) {
+	hash := c.Key.Hash()
+	d.next = Operation{
+		ID: hash.OperationID(), KeyHash: hash, Scope: c.Key.Scope, Principal: c.Actor.Name, Tool: c.Key.Tool, Task: c.Key.Task,
+		SubjectDigest: slices.Clone(c.SubjectDigest), TargetSummary: c.TargetSummary, IntentTime: c.IntentTime,
+		CreateTime: d.now, Compensates: c.Compensates, Corrects: c.Corrects, DependsOn: slices.Clone(c.DependsOn),
+		Fingerprint: c.Fingerprint, State: Received, Custody: Automation, Timeline: d.rel.Timeline,
+		Terms: d.c.recorded(Terms{}, c.EffectHint), TargetAttributes: maps.Clone(c.TargetAttributes),
+	}
+}
+
+// maybeLost reports whether the absence of this key may be the work of a failover, and since when it may have been at the target.
+func (d *decision) maybeLost(intent time.Time) (since time.Time, lost bool) {
+	w := d.rel.Watermark
+	if w.At.IsZero() || d.terms.Effect == Read {
+		return time.Time{}, false
+	}
+	if intent.IsZero() {
+		return w.LostSince, d.now.Before(w.At.Add(d.c.RetryWindow))
+	}
+	decided := intent.Add(-intentSkew)
+	return decided, decided.Before(w.At)
+}
+
+func (d *decision) quarantine(since time.Time) {
+	n := &d.next
+	n.State = Unknown
+	n.MayHaveApplied = true
+	n.Grant = Grant{Epoch: d.nextEpoch(), Time: d.now}
+	n.FirstStart = since
+	n.LastSend = d.now.Add(d.c.SendWithin)
+	n.NextCheckTime = d.now
+	if d.c.Method == MethodOperator {
+		d.queue(Quarantine)
+	}
+}
+
+// guards are the conditions outside the operation itself, read in the transaction that grants.
+func (d *decision) guards(distinct []OperationID) (Wait, error) {
+	if d.rel.ToolPaused {
+		return Wait{Reason: ToolPaused}, nil
+	}
+	if d.rel.ToolSaturated {
+		return Wait{Reason: ToolSaturated}, nil
+	}
+	var waiting []OperationID
+	for i := range d.rel.Dependencies {
+		switch dep := &d.rel.Dependencies[i]; dep.State {
+		case Completed:
+		case Failed, Retired:
+			return Wait{}, &Refusal{Err: ErrDependencyFailed, Other: []OperationID{dep.ID}}
+		default:
+			waiting = append(waiting, dep.ID)
+		}
+	}
+	if waiting != nil {
+		return Wait{Reason: DependencyUnsettled, Operations: waiting}, nil
+	}
+	if siblings := without(d.rel.UnknownSiblings, distinct); len(siblings) > 0 && !d.c.AllowWhileUnknown {
+		return Wait{Reason: SiblingUnknown, Operations: siblings}, nil
+	}
+	return d.originalGuard()
+}
+
+func (d *decision) originalGuard() (Wait, error) {
+	n, o := &d.next, d.rel.Original
+	if o == nil || n.MayHaveApplied { // a repeat in doubt: the undoing may be under way
+		return Wait{}, nil
+	}
+	if n.Compensates.IsZero() {
+		if !o.State.Final() {
+			return Wait{Reason: OriginalUnsettled, Operations: []OperationID{o.ID}}, nil
+		}
+		return Wait{}, nil
+	}
+	switch {
+	case d.rel.OriginalIrreversible:
+		return Wait{}, &Refusal{Err: ErrNotReversible, Other: []OperationID{o.ID}}
+	case o.State == Failed || o.State == Retired:
+		return Wait{}, &Refusal{Err: ErrOriginalHasNoEffect, Other: []OperationID{o.ID}}
+	case len(d.rel.OtherCompensations) >= d.c.PerOriginal:
+		return Wait{}, &Refusal{Err: ErrDuplicateIntent, Other: d.rel.OtherCompensations}
+	}
+	settle := settleTime(o, o.Terms)
+	if o.State != Completed || o.NeedsAttention || settle.After(d.now) {
+		return Wait{Reason: OriginalUnsettled, RetryAfter: left(settle, d.now), Operations: []OperationID{o.ID}}, nil
+	}
+	return Wait{}, nil
+}
+
+// unique refuses a look-alike, unless distinct_from names it and the contract lets somebody say so.
+func (d *decision) unique(c Claim) error {
+	others := without(d.rel.LookAlikes, c.DistinctFrom)
+	switch {
+	case len(d.rel.LookAlikes) == 0:
+	case len(others) > 0 || d.c.Override == OverrideNobody:
+		return &Refusal{Err: ErrDuplicateIntent, Other: d.rel.LookAlikes}
+	case d.c.Override == OverrideApproval:
+		d.next.Detail.Approval = &Approval{Kind: ApproveLookAlike, Requester: c.Actor.Name, ExpireTime: d.now.Add(d.c.ApprovalExpires)}
+	}
+	return nil
+}
+
+// link names a compensation on its original's own row, in the same transaction.
+func (d *decision) link(c Claim) {
+	if c.Compensates.IsZero() || d.rel.Original == nil {
+		return
+	}
+	o := &decision{was: d.rel.Original, next: d.rel.Original.Clone(), c: d.c, now: d.now, cmd: d.cmd}
+	o.next.CompensatedBy = append(o.next.CompensatedBy, d.next.ID)
+	o.record(EventCompensationLinked, false, map[string]string{"operation": d.next.ID.String()}, "")
+	d.companion = &Change{Next: &o.next, Event: o.event}
+}
+
+// grant gives the operation to one worker: the only place that does.
+func (d *decision) grant(c Claim) {
+	n := &d.next
+	lease := c.Lease
+	if lease <= 0 {
+		lease = d.c.LeaseDefault
+	}
+	n.Attempts++
+	n.Timeline = d.rel.Timeline
+	n.Terms = d.c.recorded(n.Terms, c.EffectHint)
+	n.Grant = Grant{ClaimID: c.ClaimID, WorkerID: c.WorkerID, Epoch: d.nextEpoch(), Lease: min(lease, d.c.LeaseMax)}
+	if a := n.Detail.Approval; a != nil && a.Granted {
+		a.Granted, n.Grant.UsedApproval = false, true
+	}
+	if n.Detail.Waived {
+		n.Detail.Waived, n.Grant.UsedWaiver = false, true
+	}
+	n.Detail.NotBefore = time.Time{}
+	n.NextCheckTime = time.Time{}
+	if c.Reserve {
+		n.State = Received
+		d.lease()
+		return
+	}
+	d.execute()
+}
+
+func (d *decision) lease() {
+	g := &d.next.Grant
+	g.Time = d.now
+	g.LeaseUntil = d.now.Add(g.Lease)
+}
+
+// execute opens the send window. It never exceeds the lease, and renewing never extends it.
+func (d *decision) execute() {
+	n := &d.next
+	d.lease()
+	n.State = Processing
+	n.Starts++
+	n.Grant.Started = true
+	n.Grant.SendUntil = d.now.Add(min(d.c.SendWithin, n.Grant.Lease))
+	n.LastSend = latest(n.LastSend, n.Grant.SendUntil)
+	n.NextCheckTime = n.Grant.LeaseUntil
+	if n.FirstStart.IsZero() {
+		n.FirstStart = d.now
+	}
+}
+
+func grantFacts(c Claim) map[string]string {
+	facts := map[string]string{"worker": c.WorkerID}
+	if c.Reserve {
+		facts["reserved"] = "true"
+	}
+	return facts
+}
+
+// standing answers with how the operation stands, after whatever this decision changed.
+func (d *decision) standing() Answer {
+	out, wait := d.stand()
+	return Answer{Outcome: out, Wait: wait}
+}
+
+// compare tells two fingerprints apart, in constant time; the names of the categories that differ come sorted.
+func compare(stored, given Fingerprint) ([]string, bool) {
+	if subtle.ConstantTimeCompare(stored.Digest[:], given.Digest[:]) == 1 && stored.Spec == given.Spec && stored.SecretID == given.SecretID {
+		return nil, true
+	}
+	differ := map[string]bool{}
+	for name, digest := range stored.Categories {
+		if other, ok := given.Categories[name]; !ok || other != digest {
+			differ[name] = true
+		}
+	}
+	for name := range given.Categories {
+		if _, ok := stored.Categories[name]; !ok {
+			differ[name] = true
+		}
+	}
+	if len(differ) == 0 {
+		return []string{"relation"}, false
+	}
+	return slices.Sorted(maps.Keys(differ)), false
+}
+
+func without(ids, named []OperationID) []OperationID {
+	return slices.DeleteFunc(slices.Clone(ids), func(id OperationID) bool { return slices.Contains(named, id) })
+}

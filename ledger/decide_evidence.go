@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"slices"
+	"time"
+)
+
+// beginCheck takes an operation for one check of the target, as the recovery loop and reconcilers do. The check's number fences older
+// answers, its beginning says what absence is worth.
+func (d *decision) beginCheck(b BeginCheck) (Answer, error) {
+	n := &d.next
+	if b.CommandID != "" {
+		e, err := d.prior()
+		if err != nil {
+			return Answer{}, err
+		}
+		if e != nil {
+			return d.checkTaken(e.Facts["check"] == decimal(n.Check.Number) && n.Check.Open), nil
+		}
+	}
+	lapsed := n.State == Processing && !n.LeaseAlive(d.now)
+	due := n.State == Unknown && !n.NextCheckTime.IsZero() && !n.NextCheckTime.After(d.now)
+	if n.Custody != Automation || !lapsed && !due || n.Check.Open && n.Check.LeaseUntil.After(d.now) {
+		return Answer{}, nil
+	}
+	if lapsed && d.keptApplies() {
+		d.decided(EventCompleted, map[string]string{"by": "kept"})
+		return Answer{}, nil
+	}
+	if lapsed {
+		d.unknown(d.now)
+	}
+	if n.State != Unknown || n.Custody == Queued { // READ is claimable again; without a method people are asked
+		d.decided(EventLeaseLapsed, nil)
+		return Answer{}, nil
+	}
+	if d.c.Method == MethodOperator {
+		d.queue(NoMethod)
+		d.decided(EventQueued, nil)
+		return Answer{}, nil
+	}
+	lease := d.c.CheckTimeout + checkLeaseMargin
+	n.Check = Check{Number: d.nextCheckNumber(), Began: d.now, LeaseUntil: d.now.Add(lease), Open: true}
+	n.NextCheckTime = n.Check.LeaseUntil
+	d.decided(EventCheckTaken, map[string]string{"check": decimal(n.Check.Number)})
+	return d.checkTaken(true), nil
+}
+
+func (d *decision) checkTaken(current bool) Answer {
+	if !current {
+		return Answer{}
+	}
+	return Answer{CheckNumber: d.next.Check.Number, CheckLease: left(d.next.Check.LeaseUntil, d.now)}
+}
+
+// reconcile judges evidence from the target.
+func (d *decision) reconcile(r Reconcile) (Answer, error) {
+	if answer, sent, err := d.sentBefore(holder); sent || err != nil {
+		return answer, err
+	}
+	ev := r.Evidence
+	facts := map[string]string{"finding": ev.Finding.String()}
+	if r.CheckNumber != 0 {
+		facts["check"] = decimal(r.CheckNumber)
+	}
+	if ev.Source != "" {
+		facts["source"] = ev.Source
+	}
+	if ev.Finding == FoundResource {
+		return d.found(ev, facts), nil
+	}
+	n := &d.next
+	current := n.Check.Open && n.Check.Number == r.CheckNumber
+	final := ev.Finding == NotAccepted && ev.Final
+	switch {
+	case n.State.Final():
+		return Answer{Disposition: Observed}, nil // nothing is stored
+	case n.State != Unknown, d.held(), !final && (!current || n.Custody == Queued):
+		return d.observed(facts), nil
+	}
+	n.Check.Open = false
+	n.Detail.LastFinding = ev.Finding
+	switch ev.Finding {
+	case RejectedThere:
+		d.rejectedThere(ev, facts)
+	case PendingThere:
+		n.Detail.SeenThere = true
+		n.LastSend = latest(n.LastSend, d.now)
+		d.spend(false)
+		d.again(ev.RetryAfter)
+	case NotAccepted, NotFound:
+		d.absent(ev)
+	case AmbiguousThere:
+		n.Detail.SeenThere, n.Detail.FoundThere = true, true
+		n.Detail.Candidates = slices.Clone(ev.Candidates)
+		d.spend(true)
+		d.queue(AmbiguousEvidence)
+	default:
+		facts["cause"] = ev.Cause.String()
+		asked := ev.Cause != QueryThrottled && ev.Cause != QueryUnavailable
+		d.spend(asked)
+		d.again(ev.RetryAfter)
+		d.giveUp()
+	}
+	d.decided(EventEvidence, facts)
+	return Answer{Disposition: Applied}, nil
+}
+
+// found: the effect exists. It settles the operation if it is provably this operation's.
+func (d *decision) found(ev Evidence, facts map[string]string) Answer {
+	n := &d.next
+	facts["resource_type"], facts["resource_id"] = ev.Result.Resource.Type, ev.Result.Resource.ID
+	open := n.State == Unknown || n.State == Received && n.EverStarted() && n.Compensates.IsZero()
+	switch {
+	case n.State == Completed && n.Result != nil && n.Result.Resource.Same(ev.Result.Resource):
+		return Answer{Disposition: Applied}
+	case d.held():
+		return d.observed(facts)
+	case !open:
+		return d.contradicted(facts)
+	}
+	n.Check.Open = false
+	n.Detail.LastFinding = FoundResource
+	n.Detail.SeenThere, n.Detail.FoundThere = true, true
+	d.spend(true)
+	switch {
+	case len(ev.Different) > 0, !ev.CreateTime.IsZero() && ev.CreateTime.Before(n.FirstStart.Add(-intentSkew)):
+		d.doubtful(ev, EvidenceMismatch)
+	case len(ev.Missing) > 0 || !d.c.VerifyStated:
+		d.doubtful(ev, EvidenceIncomplete)
+	default:
+		d.succeed(ev.Result, "")
+		d.decided(EventEvidence, facts)
+		return Answer{Disposition: Applied}
+	}
+	facts["queued"] = n.QueueReason.String()
+	d.decided(EventEvidence, facts)
+	return Answer{Disposition: Applied}
+}
+
+// doubtful hands what was found, and may or may not be this operation's, to a person.
+func (d *decision) doubtful(ev Evidence, reason QueueReason) {
+	n := &d.next
+	n.MayHaveApplied = true
+	n.Grant.LeaseUntil = time.Time{}
+	n.Detail.Candidates = []ResourceRef{ev.Result.Resource}
+	d.queue(reason)
+}
+
+// rejectedThere: the target has it and decided against it. Definite only where that sticks to the key, or where nothing else can land.
+func (d *decision) rejectedThere(ev Evidence, facts map[string]string) {
+	n := &d.next
+	for k, v := range failureFacts(*ev.Rejected) {
+		facts[k] = v
+	}
+	sticks := d.c.StickyAnswers && d.c.declares(ev.Rejected.Code)
+	d.spend(true)
+	switch {
+	case sticks, !n.MayHaveApplied && d.settled(n.Check.Began):
+		d.fail(*ev.Rejected)
+	case n.MayHaveApplied && d.settled(n.Check.Began):
+		d.queue(AmbiguousEvidence)
+	default:
+		d.again(0)
+		d.giveUp()
+	}
+}
+
+// absent judges "nothing there" and "not taken": they prove nothing unless conclusive.
+func (d *decision) absent(ev Evidence) {
+	n := &d.next
+	d.spend(true)
+	switch {
+	case !d.conclusive(ev):
+		d.again(ev.RetryAfter)
+		d.giveUp()
+	case d.repeatsWhenAbsent():
+		n.MayHaveApplied = false
+		d.free(time.Time{})
+	default:
+		d.queue(RepeatNotAllowed)
+	}
+}
+
+// conclusive: absence counts only from a check that began at or after settle time and ended while the target remembers its keys, and
+// only while nothing was ever seen there.
+func (d *decision) conclusive(ev Evidence) bool {
+	n := &d.next
+	if ev.Finding == NotAccepted && ev.Final {
+		return true
+	}
+	remembers := d.terms.Effect != Keyed
+	if d.terms.KeyRetention > 0 {
+		remembers = d.now.Before(n.FirstStart.Add(d.terms.KeyRetention))
+	}
+	return d.settled(n.Check.Began) && remembers && !n.Detail.SeenThere
+}
+
+func (d *decision) repeatsWhenAbsent() bool {
+	switch d.c.Repeat {
+	case RepeatForbidden:
+		return false
+	case RepeatAllowed:
+		return d.terms.Effect != Unsafe || d.terms.EffectWithin > 0
+	default:
+		return d.terms.Effect != Unsafe
+	}
+}
+
+// again schedules the next check: at the later of backoff and settle time, and not before the target wants to be asked again.
+func (d *decision) again(retryAfter time.Duration) {
+	n := &d.next
+	next := d.now.Add(max(d.c.backoff(n.Detail.Retries), retryAfter))
+	n.NextCheckTime = latest(next, d.settleTime())
+	n.Detail.Retries++
+}
+
+// spend counts an answer towards giving up: the time since the answer before it, but no more than one interval, so that an outage
+// in which the target could not be asked counts for nothing.
+func (d *decision) spend(counts bool) {
+	det := &d.next.Detail
+	if counts {
+		if !det.LastAnswer.IsZero() {
+			det.BudgetSpent += min(d.now.Sub(det.LastAnswer), d.c.MaxInterval)
+		}
+		if det.LastFinding != Indeterminate {
+			det.Checks++
+		}
+	}
+	det.LastAnswer = d.now
+}
+
+func (d *decision) giveUp() {
+	if d.next.Detail.BudgetSpent < d.c.GiveUpAfter {
+		return
+	}
+	if d.next.Detail.FoundThere {
+		d.queue(AmbiguousEvidence)
+		return
+	}
+	d.queue(GaveUp)
+}
+
+// inspect judges whether a resource is as the original left it, before a compensation goes out.
+func (d *decision) inspect(i Inspect) (Answer, error) {
+	n := &d.next
+	if n.State != Received || n.Custody != Automation || !d.needsInspection() || n.NextCheckTime.IsZero() || n.NextCheckTime.After(d.now) {
+		return Answer{}, nil
+	}
+	switch i.Outcome {
+	case InspectUnchanged:
+		current := i.Current
+		n.Detail.Precondition = &current
+		n.Detail.ClearedUntil = d.now.Add(d.c.FreshFor)
+		n.Detail.Retries = 0
+		n.NextCheckTime = n.Detail.ClearedUntil // unclaimed until then: looked at again
+		d.record(EventCleared, true, nil, "")
+	case InspectIndeterminate:
+		d.again(0)
+		d.record(EventEvidence, true, map[string]string{"finding": Indeterminate.String()}, "")
+	default: // changed, gone, or no version known
+		current := i.Current
+		n.Detail.Approval = &Approval{Kind: ApproveChangedResource, Requester: n.Principal, ExpireTime: d.now.Add(d.c.ApprovalExpires), Resource: &current}
+		d.queue(ResourceChanged)
+		d.record(EventQueued, true, nil, "")
+	}
+	return Answer{}, nil
+}
+
+// regrant frees an operation whose repeat is harmless: there is nobody to ask, and nobody needs to be.
+func (d *decision) regrant() (Answer, error) {
+	n := &d.next
+	lapsed := n.State == Processing && !n.LeaseAlive(d.now)
+	due := n.State == Unknown && !n.NextCheckTime.IsZero() && !n.NextCheckTime.After(d.now)
+	if d.c.Method != MethodRegrant || n.Custody != Automation || !lapsed && !due {
+		return Answer{}, nil
+	}
+	if lapsed && d.keptApplies() {
+		d.record(EventCompleted, true, map[string]string{"by": "kept"}, "")
+		return Answer{}, nil
+	}
+	if lapsed {
+		d.unknown(d.now)
+	}
+	kind := EventRegranted
+	switch {
+	case n.State == Received: // READ
+		kind = EventLeaseLapsed
+	case !d.startsLeft():
+		d.queue(AttemptsExhausted)
+		kind = EventQueued
+	case d.mayRepeat(true):
+		n.MayHaveApplied = true
+		d.free(time.Time{})
+	case d.terms.Effect == Idempotent && d.settleTime().After(d.now):
+		n.NextCheckTime = d.settleTime()
+		kind = EventCheckRequested
+	default:
+		d.queue(KeyWindowOver)
+		kind = EventQueued
+	}
+	d.record(kind, true, nil, "")
+	return Answer{}, nil
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Contracts says which contract is in force for a tool now. A tool without one gets DefaultContract; declared tells which it was.
+type Contracts interface {
+	Contract(tool Tool) (c Contract, declared bool)
+}
+
+// Request digests one request. The versions that a record was made with judge later requests under its key, so a request can be
+// digested again under those.
+type Request interface {
+	// Fingerprint under the versions of a record; nil: under those that new records get. ErrRecordTooNew if it can't.
+	Fingerprint(like *Fingerprint) (Fingerprint, error)
+	// SubjectDigest keyed with the secret that a fingerprint names; empty without a subject.
+	SubjectDigest(f Fingerprint) ([]byte, error)
+	// SubjectDigests under each secret of the ring, to find other operations of the subject; empty without a subject.
+	SubjectDigests() [][]byte
+}
+
+// May says whether the sender of a command may know of this operation, and do this to it: nil, or a Refusal. It runs in the
+// transaction of the decision.
+type May func(op *Operation) error
+
+// Ledger is the service: read, decide, write if nobody was faster, answer. It holds no state but who waits for what.
+type Ledger struct {
+	store     Store
+	contracts Contracts
+	waiters   waiters
+}
+
+// New makes a service on a store.
+func New(store Store, contracts Contracts) *Ledger {
+	return &Ledger{store: store, contracts: contracts, waiters: newWaiters()}
+}
+
+// decideLimit bounds how often one command may have to bring a row up to date before it is decided itself.
+const decideLimit = 4
+
+// Claim decides a Claim; its Fingerprint and SubjectDigest are taken from the request.
+func (l *Ledger) Claim(ctx context.Context, c Claim, request Request) (Answer, error) {
+	hash := c.Key.Hash()
+	reads := ReadSet{ID: hash.OperationID(), CommandID: string(c.ClaimID), Related: related(c), Siblings: &Siblings{
+		Scope: c.Key.Scope, Tool: c.Key.Tool, Task: c.Key.Task, SubjectDigests: request.SubjectDigests(),
+	}}
+	return l.decide(ctx, reads, func(v View) (Command, Contract, error) {
+		cmd := c
+		var like *Fingerprint
+		if v.Current != nil {
+			if v.Current.KeyHash != hash {
+				return nil, Contract{}, errHashCollision
+			}
+			like = &v.Current.Fingerprint
+		}
+		f, err := request.Fingerprint(like)
+		if err != nil {
+			return nil, Contract{}, err
+		}
+		contract, _ := l.contracts.Contract(c.Key.Tool)
+		if like == nil {
+			f.Contract = contract.Version
+		}
+		cmd.Fingerprint = f
+		if cmd.SubjectDigest, err = request.SubjectDigest(f); err != nil {
+			return nil, Contract{}, err
+		}
+		if err := visible(c, v.Related); err != nil {
+			return nil, Contract{}, err
+		}
+		return cmd, contract, nil
+	})
+}
+
+// errHashCollision can't happen while SHA-256 holds: two keys whose first 122 bits are equal.
+var errHashCollision = errors.New("two keys have one operation id")
+
+func related(c Claim) []OperationID {
+	ids := append([]OperationID(nil), c.DependsOn...)
+	for _, id := range []OperationID{c.Compensates, c.Corrects} {
+		if !id.IsZero() {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// visible refuses relations to what the caller can't see, the same as to what does not exist.
+func visible(c Claim, ops map[OperationID]Operation) error {
+	for _, id := range related(c) {
+		if op, ok := ops[id]; !ok || op.Scope != c.Key.Scope {
+			field := "depends_on"
+			if id == c.Compensates || id == c.Corrects {
+				field = "relation"
+			}
+			return InvalidField(field, "must name operations that the caller can see")
+		}
+	}
+	return nil
+}
+
+// Do decides any other command about one operation.
+func (l *Ledger) Do(ctx context.Context, id OperationID, cmd Command, may May) (Answer, error) {
+	reads := ReadSet{ID: id, CommandID: cmd.id()}
+	if _, ok := cmd.(Start); ok { // its guards look at other operations, which the row names
+		op, _, err := l.store.Get(ctx, id)
+		if err != nil {
+			return Answer{}, err
+		}
+		reads.Related = related(Claim{DependsOn: op.DependsOn, Compensates: op.Compensates, Corrects: op.Corrects})
+		reads.Siblings = &Siblings{Scope: op.Scope, Tool: op.Tool, Task: op.Task}
+		if len(op.SubjectDigest) > 0 {
+			reads.Siblings.SubjectDigests = [][]byte{op.SubjectDigest}
+		}
+	}
+	return l.decide(ctx, reads, func(v View) (Command, Contract, error) {
+		if v.Current == nil {
+			return nil, Contract{}, &Refusal{Err: ErrOperationNotFound}
+		}
+		if err := may(v.Current); err != nil {
+			return nil, Contract{}, err
+		}
+		contract, _ := l.contracts.Contract(v.Current.Tool)
+		return cmd, contract, nil
+	})
+}
+
+// decide runs a command against the store until it is decided itself.
+func (l *Ledger) decide(ctx context.Context, reads ReadSet, prepare func(View) (Command, Contract, error)) (Answer, error) {
+	for range decideLimit {
+		var answer Answer
+		var changed bool
+		err := l.store.Update(ctx, reads, func(v View) (Change, error) {
+			cmd, contract, err := prepare(v)
+			if err != nil {
+				return Change{}, err
+			}
+			var change Change
+			change, answer, err = Decide(v.Current, relatedTo(v, cmd), cmd, contract, v.Now)
+			changed = change.Next != nil
+			return change, err
+		})
+		if err != nil {
+			return Answer{}, err
+		}
+		if changed {
+			l.waiters.wake(reads.ID)
+		}
+		switch {
+		case answer.Again:
+		case answer.Hidden:
+			return Answer{}, &Refusal{Err: ErrOperationNotFound}
+		default:
+			return answer, nil
+		}
+	}
+	return Answer{}, &Refusal{Err: ErrStoreUnavailable, RetryAfter: time.Second}
+}
+
+// relatedTo turns what was read into what a decision needs.
+func relatedTo(v View, cmd Command) Related {
+	rel := Related{Timeline: v.Timeline, Watermark: v.Watermark, Prior: v.Prior, UnknownSiblings: v.UnknownSiblings}
+	var deps []OperationID
+	var original OperationID
+	switch c := cmd.(type) {
+	case Claim:
+		deps, original = c.DependsOn, firstOf(c.Compensates, c.Corrects)
+	case Start:
+		deps, original = v.Current.DependsOn, firstOf(v.Current.Compensates, v.Current.Corrects)
+	}
+	for _, id := range deps {
+		rel.Dependencies = append(rel.Dependencies, v.Related[id])
+	}
+	if op, ok := v.Related[original]; ok {
+		rel.Original = &op
+	}
+	return rel
+}
+
+func firstOf(a, b OperationID) OperationID {
+	if a.IsZero() {
+		return b
+	}
+	return a
+}
+
+// Look reads one operation and how it stands. It writes nothing.
+func (l *Ledger) Look(ctx context.Context, id OperationID, may May) (Operation, Standing, error) {
+	op, now, err := l.store.Get(ctx, id)
+	if err != nil {
+		return Operation{}, Standing{}, err
+	}
+	if err := may(&op); err != nil {
+		return Operation{}, Standing{}, err
+	}
+	contract, _ := l.contracts.Contract(op.Tool)
+	return op, Stand(&op, contract, now), nil
+}
+
+// ByDownstreamKey finds an operation by what its target knows of it.
+func (l *Ledger) ByDownstreamKey(ctx context.Context, key string) (OperationID, error) {
+	return l.store.ByDownstreamKey(ctx, key)
+}
+
+// List returns a page of operations of one scope.
+func (l *Ledger) List(ctx context.Context, q Listing) ([]Operation, error) {
+	return l.store.List(ctx, q)
+}
+
+// Events returns the history of one operation.
+func (l *Ledger) Events(ctx context.Context, id OperationID) ([]Event, error) {
+	return l.store.Events(ctx, id)
+}
+
+// Contract in force for a tool, and whether it is declared.
+func (l *Ledger) Contract(tool Tool) (Contract, bool) { return l.contracts.Contract(tool) }

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+// Role is a right over other people's operations. No worker has one by default.
+type Role string
+
+// The roles.
+const (
+	RoleOperator   Role = "operator"
+	RoleReconciler Role = "reconciler"
+	RoleAuditor    Role = "auditor"
+)
+
+// SubjectRule says whether a principal acts for end users.
+type SubjectRule uint8
+
+// The rules.
+const (
+	SubjectForbidden SubjectRule = iota
+	SubjectAllowed
+	SubjectRequired
+)
+
+// Policy says who may do what, by the policy in force now. What it does not name is not allowed.
+type Policy interface {
+	// Scope of a principal's keys, and whether it names subjects; false: the principal has none and is refused.
+	Scope(p Principal) (Scope, SubjectRule, bool)
+	// ToolAllowed: the principal may claim this tool.
+	ToolAllowed(p Principal, tool Tool) bool
+	// HasRole: the principal has the role for this tool.
+	HasRole(p Principal, role Role, tool Tool) bool
+}
