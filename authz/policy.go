@@ -154,7 +154,7 @@ func (p *Policy) ReachesScope(name string) bool {
 			if scope, ok := p.Scope(Principal(name)); ok && scope.Name == name {
 				return true
 			}
-		} else if rule.name == name {
+		} else if rule.name == name && rule.principals.reaches(p.denied) {
 			return true
 		}
 	}
@@ -219,6 +219,17 @@ func (s principalSet) match(principal Principal) bool {
 		}
 	}
 	return false
+}
+
+// reaches says whether denied leaves somebody of the set. Of a pattern with a
+// wildcard it is taken for granted.
+func (s principalSet) reaches(denied principalSet) bool {
+	for principal := range s.exact {
+		if !denied.match(principal) {
+			return true
+		}
+	}
+	return len(s.wild) > 0
 }
 
 // matchSegments compares segment by segment without splitting the name: it runs

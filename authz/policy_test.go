@@ -24,6 +24,9 @@ scopes:
     principals: [spiffe://ledger.test/agent/refunds]
     tools: [payments.refund]
     subject: allowed
+  - name: shut
+    principals: [spiffe://ledger.test/agent/shut]
+    tools: ["*"]
   - name: "{principal}"
     principals: [spiffe://ledger.test/team/*/agent, build-host]
     tools: ["*"]
@@ -40,7 +43,7 @@ roles:
 dns:
   - name: build.example
     principal: build-host
-denied: [spiffe://ledger.test/team/red/agent, spiffe://ledger.test/person/mallory]
+denied: [spiffe://ledger.test/team/red/agent, spiffe://ledger.test/person/mallory, spiffe://ledger.test/agent/shut]
 `
 
 func mustPolicy(t *testing.T, text string) *Policy {
@@ -164,6 +167,7 @@ func TestReachesScope(t *testing.T) {
 		"spiffe://ledger.test/agent/billing":   false, // has the scope billing now
 		"gone":                                 false,
 		"{principal}":                          false,
+		"shut":                                 false, // its only principal is denied
 		"spiffe://other.test/team/blue/agent":  false,
 		"spiffe://ledger.test/team/blue/agent": true,
 	} {
