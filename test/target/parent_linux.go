@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package target
+
+import (
+	"os/exec"
+	"syscall"
+)
+
+// dieWithParent has the kernel kill the child when the thread that started it
+// ends.
+func dieWithParent(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+}
