@@ -1,0 +1,158 @@
+-- SPDX-License-Identifier: Apache-2.0
+
+-- The schema can be distributed by operation id: each unique constraint contains it, and there is no sequence, foreign key, trigger
+-- or lock beside the rows. Text compares byte by byte (COLLATE "C"), so that no two keys are ever folded into one. Documents are
+-- JSON in bytea: text can't hold U+0000. Durations are nanoseconds. Unset times are NULL, unset texts ''.
+
+-- +goose Up
+-- +goose StatementBegin
+CREATE TABLE meta (
+    id                   smallint    PRIMARY KEY CHECK (id = 1),
+    -- The release checks this number before each change; each migration raises it in its own transaction.
+    schema_version       integer     NOT NULL,
+    deployment_id        uuid        NOT NULL,
+    timeline             bigint      NOT NULL CHECK (timeline BETWEEN 1 AND 4294967295),
+    watermark_time       timestamptz NULL,
+    watermark_lost_since timestamptz NULL
+);
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+INSERT INTO meta (id, schema_version, deployment_id, timeline) VALUES (1, 1, gen_random_uuid(), 1);
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+CREATE TABLE operations (
+    -- Written once. No statement of the ledger ever updates these columns.
+    id                     uuid             PRIMARY KEY,
+    key_hash               bytea            NOT NULL,
+    downstream_key         text COLLATE "C" NOT NULL,
+    scope                  text COLLATE "C" NOT NULL,
+    principal              text COLLATE "C" NOT NULL,
+    tool                   text COLLATE "C" NOT NULL,
+    task                   text COLLATE "C" NOT NULL,
+    subject_digest         bytea            NULL,
+    target_summary         bytea            NOT NULL,
+    intent_time            timestamptz      NULL,
+    create_time            timestamptz      NOT NULL,
+    compensates            uuid             NULL,
+    corrects               uuid             NULL,
+    depends_on             bytea            NULL,
+    fingerprint_spec       integer          NOT NULL,
+    fingerprint_secret     text COLLATE "C" NOT NULL,
+    fingerprint_contract   text COLLATE "C" NOT NULL,
+    fingerprint_digest     bytea            NOT NULL,
+    fingerprint_categories bytea            NULL,
+
+    record_version         smallint         NOT NULL,
+    state                  smallint         NOT NULL,
+    custody                smallint         NOT NULL,
+    custodian              text COLLATE "C" NOT NULL,
+    queue_reason           smallint         NOT NULL,
+    sequence               bigint           NOT NULL,
+    version                bigint           NOT NULL,
+    last_hash              bytea            NOT NULL,
+    update_time            timestamptz      NOT NULL,
+    timeline               bigint           NOT NULL,
+    terms_contract         text COLLATE "C" NOT NULL,
+    terms_effect           smallint         NOT NULL,
+    terms_effect_within    bigint           NOT NULL,
+    terms_key_retention    bigint           NOT NULL,
+    grant_claim_id         text COLLATE "C" NOT NULL,
+    grant_worker_id        bytea            NOT NULL,
+    grant_epoch            bigint           NOT NULL,
+    grant_time             timestamptz      NULL,
+    grant_lease_until      timestamptz      NULL,
+    grant_send_until       timestamptz      NULL,
+    grant_lease            bigint           NOT NULL,
+    grant_started          boolean          NOT NULL,
+    grant_released         boolean          NOT NULL,
+    grant_used_approval    boolean          NOT NULL,
+    attempts               bigint           NOT NULL,
+    starts                 bigint           NOT NULL,
+    may_have_applied       boolean          NOT NULL,
+    first_start            timestamptz      NULL,
+    last_send              timestamptz      NULL,
+    next_check_time        timestamptz      NULL,
+    check_number           bigint           NOT NULL,
+    check_began            timestamptz      NULL,
+    check_lease_until      timestamptz      NULL,
+    check_open             boolean          NOT NULL,
+    target_attributes      bytea            NULL,
+    result                 bytea            NULL,
+    failure                bytea            NULL,
+    final_time             timestamptz      NULL,
+    needs_attention        boolean          NOT NULL,
+    compensated_by         bytea            NULL,
+    detail                 bytea            NOT NULL,
+
+    -- A second witness under the code: none of these can be broken by a correct release.
+    CONSTRAINT operations_lengths CHECK (
+        octet_length(key_hash) = 32 AND octet_length(downstream_key) = 32
+        AND octet_length(scope) BETWEEN 1 AND 2048 AND octet_length(principal) BETWEEN 1 AND 2048
+        AND octet_length(tool) BETWEEN 1 AND 128 AND octet_length(task) BETWEEN 1 AND 255
+        AND octet_length(target_summary) <= 255 AND octet_length(custodian) <= 2048
+        AND octet_length(fingerprint_digest) = 32 AND octet_length(last_hash) = 32),
+    CONSTRAINT operations_ranges CHECK (
+        record_version >= 1 AND state BETWEEN 1 AND 6 AND custody BETWEEN 1 AND 3 AND queue_reason >= 0
+        AND sequence >= version AND version >= 1 AND timeline >= 1
+        AND starts >= 0 AND attempts >= starts AND update_time >= create_time),
+    CONSTRAINT operations_completed CHECK (
+        (state = 3 AND result IS NOT NULL) OR (state <> 3 AND (result IS NULL OR state = 6))),
+    CONSTRAINT operations_failed CHECK (
+        (state = 4 AND failure IS NOT NULL) OR (state <> 4 AND (failure IS NULL OR state = 6))),
+    CONSTRAINT operations_processing CHECK (
+        state <> 2 OR (grant_claim_id <> '' AND grant_epoch <> 0 AND grant_started AND grant_lease_until IS NOT NULL
+        AND grant_send_until IS NOT NULL AND first_start IS NOT NULL AND starts >= 1)),
+    CONSTRAINT operations_final CHECK (
+        (state IN (3, 4, 6)) = (final_time IS NOT NULL) AND (state NOT IN (3, 4, 6) OR custody = 1)),
+    CONSTRAINT operations_queued CHECK ((custody = 2) = (queue_reason <> 0)),
+    CONSTRAINT operations_held CHECK ((custody = 3) = (custodian <> '')),
+    CONSTRAINT operations_started CHECK (starts = 0 OR first_start IS NOT NULL),
+    CONSTRAINT operations_checked CHECK (NOT check_open OR check_number <> 0)
+);
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+CREATE TABLE events (
+    operation_id   uuid             NOT NULL,
+    sequence       bigint           NOT NULL CHECK (sequence >= 1),
+    -- What asked for it; all three NULL for what has no claim_id or command_id, so that it never collides.
+    command        text COLLATE "C" NULL,
+    command_id     text COLLATE "C" NULL,
+    command_digest text COLLATE "C" NULL,
+    time           timestamptz      NOT NULL,
+    -- The bytes that were hashed, and their hash.
+    body           bytea            NOT NULL,
+    hash           bytea            NOT NULL CHECK (octet_length(hash) = 32),
+    PRIMARY KEY (operation_id, sequence),
+    CONSTRAINT events_command UNIQUE (operation_id, command, command_id, command_digest),
+    CONSTRAINT events_command_whole CHECK (
+        (command IS NULL) = (command_id IS NULL) AND (command IS NULL) = (command_digest IS NULL))
+);
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+CREATE INDEX operations_downstream_key ON operations (downstream_key);
+-- +goose StatementEnd
+-- +goose StatementBegin
+-- Only the due scan names next_check_time; the compare-and-swap never matches this index.
+CREATE INDEX operations_due ON operations (next_check_time, id) WHERE next_check_time IS NOT NULL;
+-- +goose StatementEnd
+-- +goose StatementBegin
+CREATE INDEX operations_by_create ON operations (scope, create_time, id);
+-- +goose StatementEnd
+-- +goose StatementBegin
+CREATE INDEX operations_by_update ON operations (scope, update_time, id);
+-- +goose StatementEnd
+-- +goose StatementBegin
+CREATE INDEX operations_by_task ON operations (scope, task, create_time, id);
+-- +goose StatementEnd
+-- +goose StatementBegin
+CREATE INDEX operations_unknown ON operations (scope, task, tool) WHERE state = 5;
+-- +goose StatementEnd
+
+-- +goose Down
+DROP TABLE events;
+DROP TABLE operations;
+DROP TABLE meta;

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package pgtest gives tests a real PostgreSQL without containers: one throwaway server per test binary, a fresh database per test.
+//
+// The server dies with its test binary, also when that is killed. A suite's TestMain calls Main, which stops the server and removes
+// its files. Where no PostgreSQL is installed, a test is skipped with the package's name to install; with CI set it fails.
+//
+// It depends on pgx.
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// startTimeout bounds initdb and the first connection on a loaded machine.
+const startTimeout = 60 * time.Second
+
+var (
+	shared    = sync.OnceValues(startShared)
+	isRunning atomic.Pointer[Server]
+	databases atomic.Int64
+)
+
+func startShared() (*Server, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	s, err := Start(ctx, Options{})
+	if err == nil {
+		isRunning.Store(s)
+	}
+	return s, err
+}
+
+// Main is the TestMain of a package that uses Get: it runs the tests, stops the shared server, and returns the exit code.
+func Main(m *testing.M) int {
+	code := m.Run()
+	if s := isRunning.Load(); s != nil {
+		if err := s.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return max(code, 1)
+		}
+	}
+	return code
+}
+
+// Get returns the server that all tests of this binary share, without durability.
+func Get(t testing.TB) *Server {
+	t.Helper()
+	s, err := shared()
+	require(t, err)
+	return s
+}
+
+// Own starts a server for one test, which stops it at its end.
+func Own(t testing.TB, opts Options) *Server {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	defer cancel()
+	s, err := Start(ctx, opts)
+	require(t, err)
+	t.Cleanup(func() {
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// require skips where PostgreSQL is missing, but never in CI.
+func require(t testing.TB, err error) {
+	t.Helper()
+	switch {
+	case err == nil:
+	case errors.Is(err, ErrNoBinaries) && os.Getenv("CI") == "":
+		t.Skip(err)
+	default:
+		t.Fatal(err)
+	}
+}
+
+// Database makes an empty database for one test and returns its name.
+func (s *Server) Database(t testing.TB) string {
+	t.Helper()
+	name := fmt.Sprintf("test_%d", databases.Add(1))
+	s.admin(t, t.Context(), "CREATE DATABASE "+name)
+	t.Cleanup(func() {
+		s.admin(t, context.Background(), "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)")
+	})
+	return name
+}
+
+func (s *Server) admin(t testing.TB, ctx context.Context, sql string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, s.DSN("postgres"))
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	if _, err := conn.Exec(ctx, sql); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// ErrNoBinaries says that no PostgreSQL was found on this machine.
+var ErrNoBinaries = errors.New("no PostgreSQL binaries: install the package postgresql-15 (or newer), or set OPSLEDGER_TEST_PGBIN to a directory with initdb and postgres")
+
+// Options of a server. The zero value is the fast one for suites that do not look at durability.
+type Options struct {
+	// Durable leaves fsync and full_page_writes on.
+	Durable bool
+	// LogStatements makes the server log every statement with its parameters.
+	LogStatements bool
+	// Settings are further settings by name.
+	Settings map[string]string
+}
+
+// Server is a running throwaway cluster.
+type Server struct {
+	dir  string
+	port int
+	cmd  *exec.Cmd
+	done chan error
+}
+
+// findBinaries returns a directory with initdb and postgres: what the environment names, else the newest that Debian's packages
+// installed, else where initdb of PATH really lies.
+func findBinaries() (string, error) {
+	if d := os.Getenv("OPSLEDGER_TEST_PGBIN"); d != "" {
+		return d, nil
+	}
+	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
+	if err != nil {
+		return "", fmt.Errorf("pgtest: %w", err)
+	}
+	if len(found) > 0 {
+		newest := slices.MaxFunc(found, func(a, b string) int {
+			if len(a) != len(b) { // 9 is older than 15
+				return len(a) - len(b)
+			}
+			return slices.Compare([]byte(a), []byte(b))
+		})
+		return filepath.Dir(newest), nil
+	}
+	p, err := exec.LookPath("initdb")
+	if err != nil {
+		return "", ErrNoBinaries
+	}
+	if p, err = filepath.EvalSymlinks(p); err != nil {
+		return "", fmt.Errorf("pgtest: %w", err)
+	}
+	return filepath.Dir(p), nil
+}
+
+// Start runs initdb and postgres, as another user when we are root: postgres refuses to be root.
+func Start(ctx context.Context, opts Options) (_ *Server, err error) {
+	bin, err := findBinaries()
+	if err != nil {
+		return nil, err
+	}
+	// Not t.TempDir: its parent is closed to other users, and a socket's path has room for 107 bytes only.
+	dir, err := os.MkdirTemp("/tmp", "pgtest-")
+	if err != nil {
+		return nil, fmt.Errorf("pgtest: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			_ = os.RemoveAll(dir)
+		}
+	}()
+	attr, err := unprivileged(dir)
+	if err != nil {
+		return nil, err
+	}
+	initdb := exec.CommandContext(ctx, filepath.Join(bin, "initdb"), "-D", filepath.Join(dir, "data"), "-U", "ledger",
+		"-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions")
+	initdb.Dir, initdb.SysProcAttr, initdb.Env = dir, attr, environment()
+	if out, err := initdb.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("pgtest: initdb: %w: %s", err, out)
+	}
+	var s *Server
+	for range 3 { // the free port that was found may be taken by somebody else a moment later
+		if s, err = launch(ctx, bin, dir, attr, opts); err == nil {
+			return s, nil
+		}
+	}
+	return nil, err
+}
+
+// unprivileged returns how to start a process that is not root, and gives it dir.
+func unprivileged(dir string) (*syscall.SysProcAttr, error) {
+	attr := &syscall.SysProcAttr{}
+	if os.Getuid() != 0 {
+		return attr, nil
+	}
+	u, err := user.Lookup("postgres")
+	if err != nil {
+		if u, err = user.Lookup("nobody"); err != nil {
+			return nil, fmt.Errorf("pgtest: %w", err)
+		}
+	}
+	uid, err := strconv.ParseUint(u.Uid, 10, 32)
+	if err != nil {
+		return nil, fmt.Errorf("pgtest: %w", err)
+	}
+	gid, err := strconv.ParseUint(u.Gid, 10, 32)
+	if err != nil {
+		return nil, fmt.Errorf("pgtest: %w", err)
+	}
+	if err := os.Chown(dir, int(uid), int(gid)); err != nil {
+		return nil, fmt.Errorf("pgtest: %w", err)
+	}
+	attr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	return attr, nil
+}
+
+func environment() []string { return []string{"PATH=/usr/bin:/bin", "LC_ALL=C", "TZ=UTC"} }
+
+func launch(ctx context.Context, bin, dir string, attr *syscall.SysProcAttr, opts Options) (*Server, error) {
+	port, err := freePort(ctx)
+	if err != nil {
+		return nil, err
+	}
+	settings := map[string]string{
+		"listen_addresses": "127.0.0.1", "port": strconv.Itoa(port), "unix_socket_directories": dir,
+		"max_connections": "200", "shared_buffers": "64MB", "log_line_prefix": "%m [%p] ",
+	}
+	if !opts.Durable {
+		settings["fsync"], settings["full_page_writes"] = "off", "off"
+	}
+	if opts.LogStatements {
+		settings["log_statement"], settings["log_min_duration_statement"] = "all", "0"
+	}
+	args := []string{"-D", filepath.Join(dir, "data")}
+	for name, value := range settings {
+		args = append(args, "-c", name+"="+value)
+	}
+	for name, value := range opts.Settings { // the last one counts
+		args = append(args, "-c", name+"="+value)
+	}
+	s := &Server{dir: dir, port: port, done: make(chan error, 1)}
+	log, err := os.Create(s.LogFile())
+	if err != nil {
+		return nil, fmt.Errorf("pgtest: %w", err)
+	}
+	defer func() { _ = log.Close() }()
+	s.cmd = exec.Command(filepath.Join(bin, "postgres"), args...)
+	s.cmd.Dir, s.cmd.Env, s.cmd.Stdout, s.cmd.Stderr = dir, environment(), log, log
+	own := *attr
+	own.Pdeathsig, own.Setpgid = syscall.SIGQUIT, true // SIGQUIT is an immediate shutdown
+	s.cmd.SysProcAttr = &own
+	started := make(chan error)
+	go func() {
+		// Pdeathsig follows the thread that forked: this goroutine keeps it for the server's life.
+		runtime.LockOSThread()
+		if err := s.cmd.Start(); err != nil {
+			started <- err
+			return
+		}
+		close(started)
+		s.done <- s.cmd.Wait()
+	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("pgtest: %w", err)
+	}
+	return s, s.await(ctx)
+}
+
+// await polls, since a server that starts gives no sign: it connects until it is let in.
+func (s *Server) await(ctx context.Context) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	var last error
+	for range 500 {
+		conn, err := pgx.Connect(ctx, s.DSN("postgres"))
+		if err == nil {
+			return conn.Close(ctx)
+		}
+		last = err
+		select {
+		case err := <-s.done: // the port was taken, or a setting is wrong
+			s.done <- err
+			return s.failed(err)
+		case <-ctx.Done():
+			s.kill()
+			return s.failed(ctx.Err())
+		case <-tick.C:
+		}
+	}
+	s.kill()
+	return s.failed(last)
+}
+
+func (s *Server) failed(err error) error {
+	log, readErr := os.ReadFile(s.LogFile())
+	return errors.Join(fmt.Errorf("pgtest: postgres did not start: %w: %s", err, log), readErr)
+}
+
+// freePort asks the system for a TCP port that nobody uses now.
+func freePort(ctx context.Context) (int, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("pgtest: %w", err)
+	}
+	addr, ok := l.Addr().(*net.TCPAddr)
+	if err := l.Close(); err != nil || !ok {
+		return 0, fmt.Errorf("pgtest: no free port: %w", err)
+	}
+	return addr.Port, nil
+}
+
+// DSN of a database, by the server's unix socket.
+func (s *Server) DSN(database string) string {
+	return fmt.Sprintf("host=%s port=%d user=ledger dbname=%s", s.dir, s.port, database)
+}
+
+// TCPDSN is the DSN of a database by TCP at host:port: Addr, or that of a proxy in front of it.
+func (s *Server) TCPDSN(hostPort, database string) (string, error) {
+	host, port, err := net.SplitHostPort(hostPort)
+	if err != nil {
+		return "", fmt.Errorf("pgtest: %w", err)
+	}
+	return fmt.Sprintf("host=%s port=%s user=ledger dbname=%s sslmode=disable", host, port, database), nil
+}
+
+// Addr is host:port where the server listens on TCP, for proxies.
+func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+
+// LogFile is the path of the server's own log.
+func (s *Server) LogFile() string { return filepath.Join(s.dir, "log") }
+
+// PID of the postmaster, for tests that kill it.
+func (s *Server) PID() int { return s.cmd.Process.Pid }
+
+// Stop ends the server at once and removes its files.
+func (s *Server) Stop() error {
+	s.kill()
+	if err := os.RemoveAll(s.dir); err != nil {
+		return fmt.Errorf("pgtest: %w", err)
+	}
+	return nil
+}
+
+func (s *Server) kill() {
+	_ = s.cmd.Process.Signal(syscall.SIGQUIT) // it may have ended by itself
+	s.done <- <-s.done
+}
