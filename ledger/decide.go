@@ -311,13 +311,14 @@ func (d *decision) unknown(check time.Time) {
 		d.free(time.Time{})
 		return
 	}
+	if n.State == Unknown && n.Custody == Queued { // a person is already asked
+		return
+	}
 	n.State = Unknown
-	switch {
-	case n.Custody == Queued: // a person is already asked
-	case d.c.Method == MethodOperator:
+	d.automate()
+	n.NextCheckTime = check
+	if d.c.Method == MethodOperator {
 		d.queue(NoMethod)
-	default:
-		n.NextCheckTime = check
 	}
 }
 

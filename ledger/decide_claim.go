@@ -215,7 +215,7 @@ func (d *decision) guards(distinct []OperationID) (Wait, error) {
 
 func (d *decision) originalGuard() (Wait, error) {
 	n, o := &d.next, d.rel.Original
-	if o == nil || n.MayHaveApplied { // a repeat in doubt: the undoing may be under way
+	if o == nil {
 		return Wait{}, nil
 	}
 	if n.Compensates.IsZero() {

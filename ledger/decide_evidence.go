@@ -116,10 +116,10 @@ func (d *decision) found(ev Evidence, facts map[string]string) Answer {
 	switch {
 	case n.State == Completed && n.Result != nil && n.Result.Resource.Same(ev.Result.Resource):
 		return Answer{Disposition: Applied}
-	case d.held():
-		return d.observed(facts)
 	case !open:
 		return d.contradicted(facts)
+	case d.held():
+		return d.observed(facts)
 	}
 	n.Check.Open = false
 	n.Detail.LastFinding = FoundResource

@@ -15,10 +15,12 @@ func (d *decision) start(s Start) (Answer, error) {
 		return Answer{}, &Refusal{Err: ErrOperationNotFound}
 	case who != holder:
 		return Answer{}, &Refusal{Err: ErrStaleGrant}
-	case n.State.Final() || n.State == Unknown:
+	case n.State.Final():
 		return Answer{}, &Refusal{Err: ErrIllegalTransition}
 	case d.held():
 		return Answer{}, &Refusal{Err: ErrHeldByOperator}
+	case n.State == Unknown:
+		return Answer{}, &Refusal{Err: ErrIllegalTransition}
 	case n.State == Processing:
 		return granted(n, d.now, true), nil
 	case !n.Reserved(d.now):
@@ -169,7 +171,10 @@ func (d *decision) succeeded(c Complete, who who) Answer {
 	case who == earlier && n.State == Processing && d.terms.Effect == Unsafe:
 		// Two effects may exist now. The running attempt is told to stop; this success is applied when it ends without one.
 		d.keepSuccess(c)
-		return d.contradicted(facts)
+		d.attention()
+		d.next.Detail.Observations++
+		d.recordCommand(KindComplete, EventContradicted, true, facts, "")
+		return Answer{Disposition: Contradiction}
 	default:
 		d.succeed(c.Succeeded, c.ClaimID)
 		n.Detail.DroppedAttributes, n.Detail.PayloadOmitted = c.DroppedAttributes, c.PayloadOmitted
