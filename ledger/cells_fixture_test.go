@@ -48,10 +48,13 @@ func situate(c cell) situation {
 	switch c.table {
 	case "older-timeline":
 		s.related.Timeline = 2
-	case "approval", "resource-changed", "inspect":
+	case "paused":
+		s.related.ToolPaused = true
+	case "approval", "resource-changed", "inspect", "not-cleared", "cleared", "original-contradicted":
 		original := cellOperation(cell{state: "COMPLETED"}, s.contract)
 		original.ID[0]++
 		original.Grant.SendUntil, original.LastSend = firstStart, firstStart
+		original.NeedsAttention = c.table == "original-contradicted"
 		s.related.Original = original
 		if s.op != nil && c.table == "approval" {
 			s.op.Corrects = original.ID
@@ -76,7 +79,7 @@ func cellContract(c cell) ledger.Contract {
 		k.Method, table = ledger.MethodRegrant, strings.TrimPrefix(table, "-")
 	}
 	switch table {
-	case "unsafe", "overtaken":
+	case "unsafe", "overtaken", "kept-other":
 		k.Effect = ledger.Unsafe
 	case "unsafe-repeat":
 		k.Effect, k.Repeat = ledger.Unsafe, ledger.RepeatAllowed
@@ -95,6 +98,10 @@ func cellContract(c cell) ledger.Contract {
 		if regrant {
 			k.MaxAttempts = 2
 		}
+	case "not-repeated":
+		k.Repeat = ledger.RepeatForbidden
+	case "verify-unstated":
+		k.VerifyStated = false
 	case "sticky":
 		k.StickyAnswers, k.RejectCodes = true, []string{refused.Code}
 	case "no-method":
@@ -115,14 +122,18 @@ func cellOperation(c cell, k ledger.Contract) *ledger.Operation {
 	op := &ledger.Operation{
 		ID: hash.OperationID(), KeyHash: hash, Scope: cellKey.Scope, Principal: agent.Name, Tool: cellKey.Tool, Task: cellKey.Task,
 		IntentTime: firstStart, CreateTime: firstStart, Fingerprint: cellFingerprint(1),
-		Custody: ledger.Automation, Sequence: 7, Version: 5, LastHash: [32]byte{7}, UpdateTime: cellNow.Add(-4 * time.Second), Timeline: 1,
+		Custody: ledger.Automation, Sequence: 7, Version: 5, LastHash: [32]byte{7}, Timeline: 1,
 		Terms:    ledger.Terms{ContractVersion: k.Version, Effect: k.Effect, EffectWithin: k.EffectWithin, KeyRetention: k.KeyRetention},
 		Attempts: 2, Starts: 2, FirstStart: firstStart, MayHaveApplied: c.doubt == "yes",
 	}
 	began := cellNow.Add(-10 * time.Minute)
-	if c.lease == "alive" {
+	switch {
+	case c.table == "early-check" || c.table == "window-over":
+		began = cellNow.Add(-40 * time.Second)
+	case c.lease == "alive":
 		began = cellNow.Add(-5 * time.Second)
 	}
+	op.UpdateTime = began
 	op.Grant = ledger.Grant{
 		ClaimID: holderID, WorkerID: "worker-1", Epoch: cellEpoch + 2, Time: began, Lease: cellWindow, SendUntil: began.Add(cellWindow), Started: true,
 	}
@@ -156,9 +167,20 @@ func cellOperation(c cell, k ledger.Contract) *ledger.Operation {
 		op.State, op.FinalTime, op.Grant, op.Detail.RetiredFrom = ledger.Retired, firstStart, ledger.Grant{}, ledger.Completed
 	}
 	switch c.table {
+	case "window-over":
+		op.Grant.LeaseUntil = cellNow.Add(20 * time.Second)
+	case "seen", "over-budget":
+		op.Detail.SeenThere, op.Detail.LastFinding = true, ledger.PendingThere
+		if c.table == "over-budget" {
+			op.Detail.BudgetSpent, op.Detail.LastAnswer = k.GiveUpAfter, cellNow.Add(-time.Minute)
+		}
+	case "another-has-it":
+		op.Custodian = second.Name
+	case "cleared", "original-contradicted":
+		op.Detail.ClearedUntil, op.Detail.Precondition = cellNow.Add(20*time.Second), &ledger.ResourceRef{Type: "charge", ID: "ch_1", Version: "1"}
 	case "kept":
 		op.Detail.Kept = &ledger.KeptSuccess{ClaimID: holderID, Result: charge}
-	case "overtaken":
+	case "overtaken", "kept-other":
 		op.Detail.Kept, op.NeedsAttention = &ledger.KeptSuccess{ClaimID: earlierID, Result: charge}, true
 		op.Detail.AttentionSequence = op.Sequence
 	}
@@ -190,7 +212,7 @@ func receivedCell(c cell, op *ledger.Operation) {
 			Kind: ledger.ApproveChangedResource, Requester: agent.Name, ExpireTime: cellNow.Add(time.Hour),
 			Resource: &ledger.ResourceRef{Type: "charge", ID: "ch_1", Version: "2"},
 		}
-	case "inspect":
+	case "inspect", "not-cleared":
 		op.NextCheckTime = cellNow.Add(-time.Second)
 	}
 }
@@ -268,134 +290,4 @@ func (c cell) id() ledger.ClaimID {
 	default:
 		return strangerID
 	}
-}
-
-func cellCommand(c cell, op *ledger.Operation) ledger.Command {
-	version := uint64(0)
-	if op != nil {
-		version = op.Version
-	}
-	switch c.command {
-	case "claim", "claim-other":
-		claim := ledger.Claim{
-			Key: cellKey, ClaimID: c.id(), WorkerID: "worker-1", Actor: agent, Fingerprint: cellFingerprint(1), ToolAllowed: true, IntentTime: cellNow,
-		}
-		if c.command == "claim-other" {
-			claim.Fingerprint = cellFingerprint(2)
-		}
-		if op != nil {
-			claim.Compensates, claim.Corrects = op.Compensates, op.Corrects
-		}
-		return claim
-	case "start":
-		return ledger.Start{ClaimID: c.id(), Actor: agent, ToolAllowed: true}
-	case "renew":
-		return ledger.Renew{ClaimID: c.id(), Actor: agent}
-	case "succeeded":
-		result := charge
-		result.Code = "accepted"
-		if c.table == "other-resource" {
-			result.Resource.ID = "ch_2"
-		}
-		return ledger.Complete{ClaimID: c.id(), Actor: agent, Succeeded: &result}
-	case "rejected":
-		failure := refused
-		return ledger.Complete{ClaimID: c.id(), Actor: agent, Rejected: &failure, SentExactlyOnce: c.table != "sent-twice"}
-	case "not-executed":
-		kind := ledger.NeverSent
-		if c.table == "sent-twice" {
-			kind = ledger.RefusedBeforeAcceptance
-		}
-		return ledger.Complete{ClaimID: c.id(), Actor: agent, NotExecuted: &ledger.NotExecuted{Kind: kind}}
-	case "mark-unknown":
-		return ledger.MarkUnknown{ClaimID: c.id(), Actor: agent, Cause: ledger.CauseTimeout}
-	case "cancel":
-		return ledger.Cancel{ClaimID: c.id(), Actor: agent}
-	case "check":
-		return ledger.BeginCheck{Actor: recovery}
-	case "regrant":
-		return ledger.Regrant{Actor: recovery}
-	case "expire":
-		return ledger.Expire{Actor: recovery}
-	case "retire":
-		return ledger.Retire{Actor: recovery}
-	}
-	if isEvidence(c.command) {
-		r := ledger.Reconcile{CommandID: commandID, Actor: reconciler, Evidence: cellEvidence(c)}
-		if op != nil && op.Check.Open {
-			r.CheckNumber = op.Check.Number
-		}
-		return r
-	}
-	if inspection, ok := strings.CutPrefix(c.command, "inspect-"); ok {
-		return ledger.Inspect{Actor: recovery, Outcome: inspections[inspection], Current: ledger.ResourceRef{Type: "charge", ID: "ch_1", Version: "2"}}
-	}
-	return personsCommand(c, version)
-}
-
-var inspections = map[string]ledger.Inspection{
-	"unchanged": ledger.InspectUnchanged, "changed": ledger.InspectChanged, "gone": ledger.InspectGone,
-	"no-version": ledger.InspectNoVersion, "indeterminate": ledger.InspectIndeterminate,
-}
-
-func cellEvidence(c cell) ledger.Evidence {
-	e := ledger.Evidence{Source: "status query"}
-	switch c.command {
-	case "rejected-evidence":
-		failure := refused
-		e.Finding, e.Rejected = ledger.RejectedThere, &failure
-	case "pending":
-		e.Finding = ledger.PendingThere
-	case "not-accepted", "not-accepted-final":
-		e.Finding, e.Final = ledger.NotAccepted, c.command == "not-accepted-final"
-	case "not-found":
-		e.Finding = ledger.NotFound
-	case "ambiguous":
-		e.Finding, e.Candidates = ledger.AmbiguousThere, []ledger.ResourceRef{{ID: "ch_1"}, {ID: "ch_2"}}
-	case "indeterminate":
-		e.Finding, e.Cause = ledger.Indeterminate, ledger.QueryTimeout
-	default:
-		result := charge
-		e.Finding, e.Result, e.CreateTime = ledger.FoundResource, &result, firstStart.Add(time.Minute)
-		switch {
-		case c.table == "other-resource":
-			result.Resource.ID = "ch_2"
-		case c.command == "found-different":
-			e.Different = []string{"amount"}
-		case c.command == "found-missing":
-			e.Missing = []string{"amount"}
-		case c.command == "found-older":
-			e.CreateTime = firstStart.Add(-10 * time.Minute)
-		}
-	}
-	return e
-}
-
-func personsCommand(c cell, version uint64) ledger.Command {
-	resolution := ledger.Resolution{SearchTime: cellNow, Note: "searched the dashboard"}
-	if c.table == "never-started" {
-		resolution.SearchTime = time.Time{}
-	}
-	switch c.command {
-	case "take-over":
-		return ledger.TakeOver{CommandID: commandID, Actor: person, ExpectedVersion: version, Reason: "on call"}
-	case "hand-back":
-		return ledger.HandBack{CommandID: commandID, Actor: person, ExpectedVersion: version, Reason: "on call"}
-	case "check-now":
-		return ledger.CheckNow{CommandID: commandID, Actor: person, Reason: "target is back"}
-	case "note":
-		return ledger.Note{CommandID: commandID, Actor: person, Text: "asked the owner"}
-	case "approve", "approve-reject":
-		return ledger.Approve{CommandID: commandID, Actor: second, ExpectedVersion: version, Approved: c.command == "approve", Note: "looked at it"}
-	case "resolve-happened":
-		result := charge
-		resolution.Happened = &result
-	case "resolve-retry":
-		resolution.NeverHappenedTry = &ledger.NotExecuted{Kind: ledger.AbsentAtTarget}
-	case "resolve-stop":
-		resolution.NeverHappenedEnd = &ledger.Failure{Kind: ledger.Abandoned}
-	default:
-		panic("no such command: " + c.command)
-	}
-	return ledger.Resolve{CommandID: commandID, Actor: person, ExpectedVersion: version, Resolution: resolution}
 }
