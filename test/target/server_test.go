@@ -184,15 +184,18 @@ func TestPaymentsDeduplicateByKeyWithinTheWindow(t *testing.T) {
 
 func TestPaymentsDeduplicateConcurrentSends(t *testing.T) {
 	s, c := start(t, Options{})
-	set(t, s, Payments, AcceptHang(30*time.Second).Times(1))
+	set(t, s, Payments, AcceptHang(time.Hour).Times(1))
 	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	var wg sync.WaitGroup
+	send := func() { _, _ = c.Charge(ctx, "k", ChargeRequest{Amount: "1", Currency: "USD"}) }
+	wg.Go(send)
+	waitFor(t, func() bool { return len(s.Knobs(Payments)) == 0 })
 	for range 16 {
-		wg.Go(func() { _, _ = c.Charge(ctx, "k", ChargeRequest{Amount: "1", Currency: "USD"}) })
+		wg.Go(send)
 	}
-	for range 16 {
-		must[Charge](t)(c.Charge(t.Context(), "k", ChargeRequest{Amount: "1", Currency: "USD"}))
-	}
+	must[Charge](t)(c.Charge(t.Context(), "k", ChargeRequest{Amount: "1", Currency: "USD"}))
+	waitFor(t, func() bool { return readBack(t, s.LogPath()).Sends(Payments, "k") == 18 })
 	cancel()
 	wg.Wait()
 	if got := readBack(t, s.LogPath()).Effects(Payments, "k"); got != 1 {
