@@ -47,6 +47,9 @@ func cellCommand(c cell, op *ledger.Operation) ledger.Command {
 		return ledger.Complete{ClaimID: c.id(), Actor: agent, Succeeded: &result}
 	case "rejected":
 		failure := refused
+		if c.table == "other-failure" {
+			failure.Code = "expired_card"
+		}
 		return ledger.Complete{ClaimID: c.id(), Actor: agent, Rejected: &failure, SentExactlyOnce: c.table != "sent-twice"}
 	case "not-executed":
 		kind := ledger.NeverSent

@@ -48,6 +48,8 @@ func situate(c cell) situation {
 	switch c.table {
 	case "older-timeline":
 		s.related.Timeline = 2
+	case "watermark", "watermark-no-method", "watermark-read":
+		s.related.Watermark = ledger.Watermark{At: cellNow, LostSince: firstStart}
 	case "paused":
 		s.related.ToolPaused = true
 	case "approval", "resource-changed", "inspect", "not-cleared", "cleared", "original-contradicted":
@@ -83,7 +85,7 @@ func cellContract(c cell) ledger.Contract {
 		k.Effect = ledger.Unsafe
 	case "unsafe-repeat":
 		k.Effect, k.Repeat = ledger.Unsafe, ledger.RepeatAllowed
-	case "read":
+	case "read", "watermark-read":
 		k.Effect = ledger.Read
 	case "idempotent":
 		k.Effect = ledger.Idempotent
@@ -104,7 +106,7 @@ func cellContract(c cell) ledger.Contract {
 		k.VerifyStated = false
 	case "sticky":
 		k.StickyAnswers, k.RejectCodes = true, []string{refused.Code}
-	case "no-method":
+	case "no-method", "watermark-no-method":
 		k.Method = ledger.MethodOperator
 	case "mismatch":
 		k.Verify = []string{"amount"}
@@ -174,6 +176,10 @@ func cellOperation(c cell, k ledger.Contract) *ledger.Operation {
 		if c.table == "over-budget" {
 			op.Detail.BudgetSpent, op.Detail.LastAnswer = k.GiveUpAfter, cellNow.Add(-time.Minute)
 		}
+	case "completed-by-earlier":
+		op.Detail.CompletedBy = earlierID
+	case "completed-by-evidence":
+		op.Detail.CompletedBy = ""
 	case "another-has-it":
 		op.Custodian = second.Name
 	case "cleared", "original-contradicted":

@@ -102,6 +102,12 @@ var tables = []cellTable{
 	{"cleared", []string{"RECEIVED : claim : stranger", "RECEIVED/alive : start : holder"}},
 	{"original-contradicted", []string{"RECEIVED : claim : stranger", "RECEIVED/alive : start : holder", "PROCESSING : claim,renew,succeeded : holder"}},
 	{"kept-other", []string{"PROCESSING/operator : hand-back,resolve-happened"}},
+	{"other-failure", []string{"FAILED : rejected : " + everyone}},
+	{"completed-by-earlier", []string{"COMPLETED : rejected : " + everyone}},
+	{"completed-by-evidence", []string{"COMPLETED : rejected : " + everyone}},
+	{"watermark", []string{"RECEIVED/over : claim : stranger", "absent : claim"}},
+	{"watermark-no-method", []string{"absent : claim"}},
+	{"watermark-read", []string{"absent : claim"}},
 }
 
 // situations are the ways in which an operation of a state can stand: lease, custody, doubt.
@@ -159,6 +165,7 @@ var words = struct{ answers, states, custodies, doubts, events []string }{
 	custodies: []string{
 		"-", "automation", "operator", "queued(NO_METHOD)", "queued(GAVE_UP)", "queued(EVIDENCE_MISMATCH)", "queued(EVIDENCE_INCOMPLETE)",
 		"queued(AMBIGUOUS)", "queued(KEY_WINDOW_OVER)", "queued(RESOURCE_CHANGED)", "queued(ATTEMPTS_EXHAUSTED)", "queued(REPEAT_NOT_ALLOWED)",
+		"queued(QUARANTINE)",
 	},
 	doubts: []string{"-", "no", "yes"},
 	events: []string{
