@@ -221,13 +221,11 @@ func (d *decision) again(retryAfter time.Duration) {
 // in which the target could not be asked counts for nothing.
 func (d *decision) spend(counts bool) {
 	det := &d.next.Detail
-	if counts {
-		if !det.LastAnswer.IsZero() {
-			det.BudgetSpent += min(d.now.Sub(det.LastAnswer), d.c.MaxInterval)
-		}
-		if det.LastFinding != Indeterminate {
-			det.Checks++
-		}
+	if det.LastFinding != Indeterminate {
+		det.Checks++
+	}
+	if counts && !det.LastAnswer.IsZero() {
+		det.BudgetSpent += min(d.now.Sub(det.LastAnswer), d.c.MaxInterval)
 	}
 	det.LastAnswer = d.now
 }

@@ -60,8 +60,12 @@ func (d *decision) handBack(h HandBack) (Answer, error) {
 		n.Detail.Approval = nil
 	}
 	d.toAutomation()
-	if k := n.Detail.Kept; k != nil && (n.State != Processing || d.terms.Effect != Unsafe || k.ClaimID == n.Grant.ClaimID) {
-		d.keptApplies()
+	if k := n.Detail.Kept; k != nil {
+		if n.State == Processing && d.terms.Effect == Unsafe && k.ClaimID != n.Grant.ClaimID {
+			d.attention() // another attempt runs: two effects may exist
+		} else {
+			d.keptApplies()
+		}
 	}
 	d.recordCommand(KindHandBack, EventHandedBack, true, nil, h.Reason)
 	return Answer{}, nil
@@ -124,15 +128,15 @@ func (d *decision) resolvable(person Actor, r Resolution) error {
 	if n.Detail.Kept != nil { // a worker has reported the effect
 		return &Refusal{Err: ErrIllegalTransition}
 	}
+	if n.LeaseAlive(d.now) {
+		return &Refusal{Err: ErrTooEarly, RetryAfter: left(latest(n.Grant.LeaseUntil, d.settleTime()), d.now)}
+	}
 	if !n.EverStarted() {
 		return nil
 	}
 	searchable := d.settleTime()
 	if searchable.IsZero() {
 		searchable = n.LastSend.Add(unboundedSearchDelay)
-	}
-	if n.LeaseAlive(d.now) {
-		searchable = latest(searchable, n.Grant.LeaseUntil)
 	}
 	if r.SearchTime.Before(searchable) || r.SearchTime.After(d.now) {
 		return &Refusal{Err: ErrTooEarly, RetryAfter: left(searchable, d.now)}

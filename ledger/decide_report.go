@@ -129,12 +129,8 @@ func (d *decision) sentBefore(who who) (Answer, bool, error) {
 	if err != nil {
 		return Answer{}, false, err
 	}
-	if e == nil && who == stranger { // one observation per unknown claim_id
-		for i := range d.rel.Prior {
-			if d.rel.Prior[i].Command == d.cmd.kind() {
-				e = &d.rel.Prior[i]
-			}
-		}
+	if e == nil && who == stranger {
+		e = d.toldBefore()
 	}
 	if e == nil {
 		return Answer{}, false, nil
@@ -147,6 +143,19 @@ func (d *decision) sentBefore(who who) (Answer, bool, error) {
 	default:
 		return Answer{Disposition: Applied}, true, nil
 	}
+}
+
+// toldBefore finds what an unknown claim_id told earlier: one observation is kept of each, but a success is never lost behind
+// another report.
+func (d *decision) toldBefore() *Event {
+	c, _ := d.cmd.(Complete)
+	for i := range d.rel.Prior {
+		e := &d.rel.Prior[i]
+		if e.Command == d.cmd.kind() && (c.Succeeded == nil || e.Facts["outcome"] == "succeeded") {
+			return e
+		}
+	}
+	return nil
 }
 
 func (d *decision) succeeded(c Complete, who who) Answer {
@@ -176,6 +185,9 @@ func (d *decision) succeeded(c Complete, who who) Answer {
 		d.recordCommand(KindComplete, EventContradicted, true, facts, "")
 		return Answer{Disposition: Contradiction}
 	default:
+		if who == holder {
+			d.markSent()
+		}
 		d.succeed(c.Succeeded, c.ClaimID)
 		n.Detail.DroppedAttributes, n.Detail.PayloadOmitted = c.DroppedAttributes, c.PayloadOmitted
 		d.decided(EventCompleted, facts)
