@@ -1,0 +1,476 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	opsledgerv1 "github.com/opsledger/opsledger/gen/opsledger/v1"
+)
+
+type request struct {
+	Title string `json:"title"`
+}
+
+type ticket struct {
+	ID string `json:"id"`
+}
+
+var intent = Intent{Task: "task-1", Step: "open-incident", Time: time.Unix(1_700_000_000, 0)}
+
+// creating is an effect that runs f, and counts how often.
+func creating(runs *atomic.Int32, f func(context.Context, Call) (ticket, error)) Effect[request, ticket] {
+	return Effect[request, ticket]{
+		Tool: "tickets.create",
+		Execute: func(ctx context.Context, c Call, _ request) (ticket, error) {
+			runs.Add(1)
+			return f(ctx, c)
+		},
+		Resource: func(t ticket) *opsledgerv1.ResourceRef { return &opsledgerv1.ResourceRef{Type: "ticket", Id: t.ID} },
+		Schema:   "ticket/1",
+	}
+}
+
+func fine(context.Context, Call) (ticket, error) { return ticket{ID: "T-1"}, nil }
+
+// variant is an outcome in one line.
+func variant(out Outcome[ticket]) string {
+	return Match(out,
+		func(d Done[ticket]) string {
+			return fmt.Sprintf("done %s value=%v replayed=%v redacted=%v", d.Value.ID, d.HasValue, d.Replayed, d.Redacted)
+		},
+		func(r Rejection) string {
+			return fmt.Sprintf("rejected %s replayed=%v", r.Failure.GetCode(), r.Replayed)
+		},
+		func(u Unknown) string { return fmt.Sprintf("%v recorded=%v", u.Reason, u.Recorded) })
+}
+
+// TestExecution walks what Execute can end with, and what the ledger can say to it.
+func TestExecution(t *testing.T) {
+	unavailable := status.Error(codes.Unavailable, "the store is away")
+	declined := Rejected(opsledgerv1.FailureKind_FAILURE_KIND_DECLINED, "card_declined", "")
+	tests := []struct {
+		name     string
+		execute  func(context.Context, Call) (ticket, error)
+		complete func(*opsledgerv1.CompleteRequest) (*opsledgerv1.CompleteResponse, error)
+		mark     func(*opsledgerv1.MarkUnknownRequest) (*opsledgerv1.MarkUnknownResponse, error)
+		want     string // the variant, or the error's text
+		reported string
+	}{
+		{name: "it answers", execute: fine, want: "done T-1 value=true replayed=false redacted=false", reported: "succeeded T-1"},
+		{
+			name: "it answers, a person has the operation", execute: fine,
+			complete: func(*opsledgerv1.CompleteRequest) (*opsledgerv1.CompleteResponse, error) {
+				return completed(opsledgerv1.State_STATE_UNKNOWN, opsledgerv1.Disposition_DISPOSITION_OBSERVED), nil
+			},
+			want: "unknown recorded=true", reported: "succeeded T-1",
+		},
+		{
+			name: "it answers, the report contradicts what is recorded", execute: fine,
+			complete: func(*opsledgerv1.CompleteRequest) (*opsledgerv1.CompleteResponse, error) {
+				return completed(opsledgerv1.State_STATE_COMPLETED, opsledgerv1.Disposition_DISPOSITION_CONTRADICTION), nil
+			},
+			want: "unknown recorded=true", reported: "succeeded T-1",
+		},
+		{
+			name: "it answers, the ledger has gone", execute: fine,
+			complete: func(*opsledgerv1.CompleteRequest) (*opsledgerv1.CompleteResponse, error) { return nil, unavailable },
+			want:     "unknown recorded=false", reported: "succeeded T-1",
+		},
+		{
+			name: "it answers, the ledger refuses the report", execute: fine,
+			complete: func(*opsledgerv1.CompleteRequest) (*opsledgerv1.CompleteResponse, error) {
+				return nil, status.Error(codes.NotFound, "")
+			},
+			want: "unknown recorded=false", reported: "succeeded T-1",
+		},
+		{
+			name:    "it is rejected",
+			execute: func(context.Context, Call) (ticket, error) { return ticket{}, fmt.Errorf("charge: %w", declined) },
+			want:    "rejected card_declined replayed=false", reported: "rejected card_declined once=true",
+		},
+		{
+			name:    "it is rejected while an earlier attempt may have been applied",
+			execute: func(context.Context, Call) (ticket, error) { return ticket{}, declined },
+			complete: func(*opsledgerv1.CompleteRequest) (*opsledgerv1.CompleteResponse, error) {
+				return completed(opsledgerv1.State_STATE_UNKNOWN, opsledgerv1.Disposition_DISPOSITION_APPLIED), nil
+			},
+			want: "unknown recorded=true", reported: "rejected card_declined once=true",
+		},
+		{
+			name: "it calls a rejection what no worker can know",
+			execute: func(context.Context, Call) (ticket, error) {
+				return ticket{}, Rejected(opsledgerv1.FailureKind_FAILURE_KIND_UNSPECIFIED, "x", "")
+			},
+			want: "unknown recorded=true", reported: "unknown UNCLASSIFIED",
+		},
+		{
+			name: "it was not sent",
+			execute: func(context.Context, Call) (ticket, error) {
+				return ticket{}, NotSent(errors.New("connection refused"))
+			},
+			want: "nothing was sent: connection refused", reported: "not executed NEVER_SENT once=false",
+		},
+		{
+			name: "it was not sent, the ledger has gone",
+			execute: func(context.Context, Call) (ticket, error) {
+				return ticket{}, NotSent(errors.New("connection refused"))
+			},
+			complete: func(*opsledgerv1.CompleteRequest) (*opsledgerv1.CompleteResponse, error) { return nil, unavailable },
+			want:     "nothing was sent: connection refused", reported: "not executed NEVER_SENT once=false",
+		},
+		{
+			name:    "it fails in a way that says nothing",
+			execute: func(context.Context, Call) (ticket, error) { return ticket{}, errors.New("502") },
+			want:    "unknown recorded=true", reported: "unknown UNCLASSIFIED",
+		},
+		{
+			name:    "it fails in a way that says nothing, the ledger has gone",
+			execute: func(context.Context, Call) (ticket, error) { return ticket{}, errors.New("502") },
+			mark: func(*opsledgerv1.MarkUnknownRequest) (*opsledgerv1.MarkUnknownResponse, error) {
+				return nil, unavailable
+			},
+			want: "unknown recorded=false", reported: "unknown UNCLASSIFIED",
+		},
+		{
+			name:    "its connection breaks",
+			execute: func(context.Context, Call) (ticket, error) { return ticket{}, io.ErrUnexpectedEOF },
+			want:    "unknown recorded=true", reported: "unknown CONNECTION_LOST",
+		},
+		{
+			name:    "it times out",
+			execute: func(context.Context, Call) (ticket, error) { return ticket{}, context.DeadlineExceeded },
+			want:    "unknown recorded=true", reported: "unknown TIMEOUT",
+		},
+		{
+			name:    "it panics",
+			execute: func(context.Context, Call) (ticket, error) { panic("a canary") },
+			want:    "unknown recorded=true", reported: "unknown UNCLASSIFIED",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := &fakeLedger{complete: tt.complete, mark: tt.mark}
+			var runs atomic.Int32
+			out, err := Do(t.Context(), serve(t, f), creating(&runs, tt.execute), intent, request{"disk full"})
+			got := variant(out)
+			if err != nil {
+				got = err.Error()
+			}
+			if got != tt.want {
+				t.Errorf("outcome %q, want %q", got, tt.want)
+			}
+			if got := lastReport(t, f); got != tt.reported {
+				t.Errorf("reported %q, want %q", got, tt.reported)
+			}
+			if runs.Load() != 1 || len(f.claims) != 1 {
+				t.Errorf("%d executions of %d claims, want one of one", runs.Load(), len(f.claims))
+			}
+		})
+	}
+}
+
+// lastReport is the last report in one line; reports of two kinds fail the test.
+func lastReport(t *testing.T, f *fakeLedger) string {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.completes) > 0 && len(f.markUnknowns) > 0 {
+		t.Error("an outcome was completed and marked unknown")
+	}
+	for _, r := range f.completes {
+		if r.GetClaimId() != f.claims[0].GetClaimId() || r.GetOperationId() != operationID {
+			t.Error("a report does not show the claim id or the operation")
+		}
+	}
+	switch {
+	case len(f.completes) > 0:
+		r := f.completes[len(f.completes)-1]
+		switch {
+		case r.GetSucceeded() != nil:
+			return "succeeded " + r.GetSucceeded().GetResource().GetId()
+		case r.GetRejected() != nil:
+			return fmt.Sprintf("rejected %s once=%v", r.GetRejected().GetCode(), r.GetSentExactlyOnce())
+		default:
+			kind := strings.TrimPrefix(r.GetNotExecuted().GetKind().String(), "NOT_EXECUTED_KIND_")
+			return fmt.Sprintf("not executed %s once=%v", kind, r.GetSentExactlyOnce())
+		}
+	case len(f.markUnknowns) > 0:
+		return "unknown " + strings.TrimPrefix(f.markUnknowns[len(f.markUnknowns)-1].GetCause().String(), "UNKNOWN_CAUSE_")
+	default:
+		return ""
+	}
+}
+
+// TestClaimNotGranted walks the answers that do not let this call execute.
+func TestClaimNotGranted(t *testing.T) {
+	wait := &opsledgerv1.Wait{Reason: opsledgerv1.WaitReason_WAIT_REASON_LEASE_HELD}
+	result := &opsledgerv1.Result{Schema: "ticket/1", Payload: []byte(`{"id":"T-9"}`)}
+	tests := []struct {
+		name   string
+		answer *opsledgerv1.ClaimResponse
+		want   string
+	}{
+		{"completed", &opsledgerv1.ClaimResponse{Outcome: &opsledgerv1.ClaimResponse_Completed{
+			Completed: &opsledgerv1.Replay{Result: result},
+		}}, "done T-9 value=true replayed=true redacted=false"},
+		{"completed, in another schema", &opsledgerv1.ClaimResponse{Outcome: &opsledgerv1.ClaimResponse_Completed{
+			Completed: &opsledgerv1.Replay{Result: &opsledgerv1.Result{Schema: "ticket/2", Payload: []byte(`{"id":"T-9"}`)}},
+		}}, "done  value=false replayed=true redacted=false"},
+		{"completed, not to be seen", &opsledgerv1.ClaimResponse{Outcome: &opsledgerv1.ClaimResponse_Completed{
+			Completed: &opsledgerv1.Replay{Redacted: true},
+		}}, "done  value=false replayed=true redacted=true"},
+		{"failed", &opsledgerv1.ClaimResponse{Outcome: &opsledgerv1.ClaimResponse_Failed{
+			Failed: &opsledgerv1.Failure{Code: "card_declined"},
+		}}, "rejected card_declined replayed=true"},
+		{"in progress", &opsledgerv1.ClaimResponse{Outcome: &opsledgerv1.ClaimResponse_InProgress{InProgress: wait}}, "in progress recorded=true"},
+		{"unknown", &opsledgerv1.ClaimResponse{Outcome: &opsledgerv1.ClaimResponse_Unknown{Unknown: wait}}, "unknown recorded=true"},
+		{
+			"awaiting approval",
+			&opsledgerv1.ClaimResponse{Outcome: &opsledgerv1.ClaimResponse_AwaitingApproval{AwaitingApproval: wait}},
+			"awaiting approval recorded=true",
+		},
+		{"blocked", &opsledgerv1.ClaimResponse{Outcome: &opsledgerv1.ClaimResponse_Blocked{Blocked: wait}}, "blocked recorded=true"},
+		{"waiting", &opsledgerv1.ClaimResponse{Outcome: &opsledgerv1.ClaimResponse_Waiting{Waiting: wait}}, "waiting recorded=true"},
+		{"an outcome of a later release", &opsledgerv1.ClaimResponse{}, "not understood recorded=true"},
+		{"granted, with an advice of a later release", func() *opsledgerv1.ClaimResponse {
+			r := granted(time.Minute)
+			r.NextAction = 99
+			return r
+		}(), "not understood recorded=true"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := &fakeLedger{claim: func(context.Context, *opsledgerv1.ClaimRequest) (*opsledgerv1.ClaimResponse, error) {
+				return tt.answer, nil
+			}}
+			var runs atomic.Int32
+			out, err := Do(t.Context(), serve(t, f), creating(&runs, fine), intent, request{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := variant(out); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+			if runs.Load() != 0 {
+				t.Error("executed without a grant")
+			}
+		})
+	}
+}
+
+// TestErrors: an error means that nothing was sent.
+func TestErrors(t *testing.T) {
+	tests := []struct {
+		name  string
+		claim error
+		want  Error
+		calls int
+	}{
+		{
+			name: "another request under the key",
+			claim: refusal(t, codes.FailedPrecondition,
+				&errdetails.ErrorInfo{Domain: "opsledger", Reason: "FINGERPRINT_CONFLICT"},
+				&opsledgerv1.FingerprintConflict{OperationId: operationID, State: opsledgerv1.State_STATE_COMPLETED, Categories: []string{"amount"}}),
+			want: Error{
+				Reason: opsledgerv1.ErrorReason_ERROR_REASON_FINGERPRINT_CONFLICT, Code: codes.FailedPrecondition,
+				OperationID: operationID, State: opsledgerv1.State_STATE_COMPLETED, Categories: []string{"amount"},
+			},
+			calls: 1,
+		},
+		{
+			name: "a field is refused",
+			claim: refusal(t, codes.InvalidArgument,
+				&errdetails.ErrorInfo{Domain: "opsledger", Reason: "VALIDATION"},
+				&errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: "key.task", Description: "too long"}}}),
+			want: Error{
+				Reason: opsledgerv1.ErrorReason_ERROR_REASON_VALIDATION, Code: codes.InvalidArgument,
+				Fields: map[string]string{"key.task": "too long"},
+			},
+			calls: 1,
+		},
+		{name: "somebody else's reason", claim: refusal(t, codes.FailedPrecondition,
+			&errdetails.ErrorInfo{Domain: "example.com", Reason: "VALIDATION"}), want: Error{Code: codes.FailedPrecondition}, calls: 1},
+		{name: "not allowed", claim: status.Error(codes.PermissionDenied, ""), want: Error{Code: codes.PermissionDenied}, calls: 1},
+		{name: "exhausted", claim: status.Error(codes.ResourceExhausted, ""), want: Error{Code: codes.ResourceExhausted}, calls: 1},
+		{name: "the ledger is away", claim: status.Error(codes.Unavailable, ""), want: Error{Code: codes.Unavailable}, calls: 4},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := &fakeLedger{claim: func(context.Context, *opsledgerv1.ClaimRequest) (*opsledgerv1.ClaimResponse, error) {
+				return nil, tt.claim
+			}}
+			var runs atomic.Int32
+			_, err := Do(t.Context(), serve(t, f), creating(&runs, fine), intent, request{})
+			var got *Error
+			if !errors.As(err, &got) {
+				t.Fatalf("not an Error: %v", err)
+			}
+			shown := *got
+			shown.err = nil
+			if diff := cmp.Diff(tt.want, shown, cmp.AllowUnexported(Error{})); diff != "" {
+				t.Errorf("error (-want +got):\n%s", diff)
+			}
+			if ReasonOf(err) != tt.want.Reason || status.Code(err) != tt.want.Code {
+				t.Error("the error does not carry its reason and status")
+			}
+			if runs.Load() != 0 || len(f.completes)+len(f.markUnknowns) != 0 {
+				t.Error("an error, but something was executed or reported")
+			}
+			if len(f.claims) != tt.calls {
+				t.Errorf("%d sends of the claim, want %d", len(f.claims), tt.calls)
+			}
+		})
+	}
+}
+
+// TestRefusedBeforeClaiming: what has no intent, no tool, or no JSON form never gets to the ledger.
+func TestRefusedBeforeClaiming(t *testing.T) {
+	f := &fakeLedger{}
+	l := serve(t, f)
+	var runs atomic.Int32
+	good := creating(&runs, fine)
+	for name, do := range map[string]func() error{
+		"no task": func() error { _, err := Do(t.Context(), l, good, Intent{Step: "s"}, request{}); return err },
+		"no step": func() error { _, err := Do(t.Context(), l, good, Intent{Task: "t"}, request{}); return err },
+		"no tool": func() error {
+			_, err := Do(t.Context(), l, Effect[request, ticket]{Execute: good.Execute}, intent, request{})
+			return err
+		},
+		"no execute": func() error {
+			_, err := Do(t.Context(), l, Effect[request, ticket]{Tool: "x"}, intent, request{})
+			return err
+		},
+		"no JSON form": func() error {
+			e := Effect[func(), ticket]{Tool: "x", Execute: func(context.Context, Call, func()) (ticket, error) { return ticket{}, nil }}
+			_, err := Do(t.Context(), l, e, intent, func() {})
+			return err
+		},
+	} {
+		if do() == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	if runs.Load() != 0 || len(f.claims) != 0 {
+		t.Error("claimed or executed")
+	}
+}
+
+// TestClaimAnswerLost: the claim is sent again under the same id, and its grant, marked as resent, is executed once.
+func TestClaimAnswerLost(t *testing.T) {
+	f := &fakeLedger{}
+	f.claim = func(ctx context.Context, _ *opsledgerv1.ClaimRequest) (*opsledgerv1.ClaimResponse, error) {
+		f.mu.Lock()
+		n := len(f.claims)
+		f.mu.Unlock()
+		if n == 1 {
+			<-ctx.Done() // granted, but nobody hears of it
+			return nil, status.FromContextError(ctx.Err()).Err()
+		}
+		r := granted(time.Minute)
+		r.GetGranted().Resent = true
+		return r, nil
+	}
+	l := serve(t, f)
+	l.callTimeout = 100 * time.Millisecond
+	var runs atomic.Int32
+	out, err := Do(t.Context(), l, creating(&runs, func(_ context.Context, c Call) (ticket, error) {
+		if c.Key != "00112233445566778899aabbccddeeff" || c.Epoch != 7 || c.OperationID != operationID || !c.MaySend() {
+			t.Error("the call does not show the grant")
+		}
+		return ticket{ID: "T-1"}, nil
+	}), intent, request{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := variant(out); got != "done T-1 value=true replayed=false redacted=false" {
+		t.Error(got)
+	}
+	if len(f.claims) != 2 || f.claims[0].GetClaimId() != f.claims[1].GetClaimId() || runs.Load() != 1 {
+		t.Errorf("%d claims, %d executions: want the same claim twice, and one execution", len(f.claims), runs.Load())
+	}
+}
+
+// TestWhatAClaimSays: who asks, when it was intended, and a new claim id for each call of Do.
+func TestWhatAClaimSays(t *testing.T) {
+	f := &fakeLedger{}
+	l := serve(t, f)
+	var runs atomic.Int32
+	e := creating(&runs, fine)
+	e.Lease, e.Wait = 7*time.Second, 3*time.Second
+	for range 2 {
+		if _, err := Do(t.Context(), l, e, intent, request{"disk full"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, b := f.claims[0], f.claims[1]
+	if a.GetClaimId() == b.GetClaimId() || a.GetClaimId() == "" {
+		t.Error("the claim id is not drawn anew")
+	}
+	if a.GetWorkerId() != workerID || b.GetWorkerId() != workerID {
+		t.Error("the worker id is not the process's")
+	}
+	if !a.GetIntentTime().AsTime().Equal(intent.Time) {
+		t.Error("the intent's time is not sent")
+	}
+	if a.GetKey().GetKey() != intent.Key() || a.GetKey().GetTask() != intent.Task || a.GetKey().GetTool() != "tickets.create" {
+		t.Error("the key is not the intent's")
+	}
+	if string(a.GetRequestJson()) != `{"title":"disk full"}` || a.GetReserve() {
+		t.Error("the request is not sent as it is")
+	}
+	if a.GetLease().AsDuration() != e.Lease || a.GetWait().AsDuration() != e.Wait || !cmp.Equal(a.GetAcceptSchemas(), []string{"ticket/1"}) {
+		t.Error("lease, wait or schema is not sent")
+	}
+}
+
+// TestGoexit: an Execute that ends its goroutine is marked unknown on the way out.
+func TestGoexit(t *testing.T) {
+	f := &fakeLedger{}
+	l := serve(t, f)
+	var runs atomic.Int32
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = Do(t.Context(), l, creating(&runs, func(context.Context, Call) (ticket, error) {
+			runtime.Goexit()
+			return ticket{}, nil
+		}), intent, request{})
+		t.Error("Do has returned")
+	}()
+	<-ended
+	if got := lastReport(t, f); got != "unknown UNCLASSIFIED" {
+		t.Errorf("reported %q", got)
+	}
+}
+
+// TestPanicText: what a panic says is for the program, not for logs.
+func TestPanicText(t *testing.T) {
+	f := &fakeLedger{}
+	var runs atomic.Int32
+	out, err := Do(t.Context(), serve(t, f), creating(&runs, func(context.Context, Call) (ticket, error) { panic("a canary") }), intent, request{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cause := Match(out, func(Done[ticket]) error { return nil }, func(Rejection) error { return nil }, func(u Unknown) error { return u.Cause })
+	var p *PanicError
+	if !errors.As(cause, &p) || p.Value != "a canary" || len(p.Stack) == 0 {
+		t.Fatalf("the cause is no panic: %v", cause)
+	}
+	if strings.Contains(cause.Error(), "canary") {
+		t.Error("the error's text holds the panic's value")
+	}
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package client
+
+import (
+	"fmt"
+
+	opsledgerv1 "github.com/opsledger/opsledger/gen/opsledger/v1"
+)
+
+// Outcome is exactly one of [Done], [Rejection] and [Unknown]; [Match] tells which. The zero Outcome, which comes with an error,
+// is unknown.
+type Outcome[Res any] struct {
+	done     *Done[Res]
+	rejected *Rejection
+	unknown  *Unknown
+}
+
+// Done says that the effect exists, once.
+type Done[Res any] struct {
+	// Value is what Execute returned, or what the ledger kept of it.
+	Value Res
+	// HasValue is false where a replay shows no value: the ledger kept none, or the caller may not see it (Redacted).
+	HasValue bool
+	// Replayed: this call did not execute; an earlier one did.
+	Replayed bool
+	// Redacted: the caller may know that it completed, and no more.
+	Redacted bool
+	// Result as recorded; of a redacted replay nil.
+	Result *opsledgerv1.Result
+	// Operation as the ledger sees it.
+	Operation *opsledgerv1.Operation
+}
+
+// Rejection says that no effect exists, for certain, and that the same request is pointless.
+type Rejection struct {
+	Failure   *opsledgerv1.Failure
+	Replayed  bool
+	Operation *opsledgerv1.Operation
+}
+
+// Err is the rejection as an error, for callers that have no other use for it.
+func (r Rejection) Err() error {
+	return fmt.Errorf("rejected: %s: %s", r.Failure.GetKind(), r.Failure.GetCode())
+}
+
+// Unknown says that the effect may exist, may come to exist, or waits for something; never that it may be tried again under
+// another key. It has no value. Keep OperationID, and ask with [Do] for the same intent later.
+type Unknown struct {
+	// OperationID is the ledger's name for it; empty where nothing is stored yet (a new key that is blocked).
+	OperationID string
+	Reason      Reason
+	// Wait says what it waits for and when to ask again, where the ledger said so.
+	Wait *opsledgerv1.Wait
+	// NextAction as the ledger advises; unspecified if it could not be asked.
+	NextAction opsledgerv1.NextAction
+	// Recorded is false if this call executed and the ledger does not know what became of it: it finds out when the lease ends.
+	Recorded bool
+	// Operation as the ledger last showed it; nil if it did not.
+	Operation *opsledgerv1.Operation
+	// Cause is what went wrong in this call, a [PanicError] among others; nil where this call did not execute. It may hold what
+	// Execute's error held.
+	Cause error
+}
+
+// Reason says why an outcome is unknown.
+type Reason int
+
+// The reasons.
+const (
+	// ReasonUnknown: it was sent, and what became of it is not known yet.
+	ReasonUnknown Reason = iota
+	// ReasonInProgress: another worker holds it.
+	ReasonInProgress
+	// ReasonAwaitingApproval: it was not sent; a person has to approve it first.
+	ReasonAwaitingApproval
+	// ReasonBlocked: it was not sent, for a reason outside of this operation.
+	ReasonBlocked
+	// ReasonWaiting: free, but not now.
+	ReasonWaiting
+	// ReasonNotUnderstood: the ledger gave an answer that this release does not know.
+	ReasonNotUnderstood
+)
+
+// String names the reason.
+func (r Reason) String() string {
+	switch r {
+	case ReasonUnknown:
+		return "unknown"
+	case ReasonInProgress:
+		return "in progress"
+	case ReasonAwaitingApproval:
+		return "awaiting approval"
+	case ReasonBlocked:
+		return "blocked"
+	case ReasonWaiting:
+		return "waiting"
+	default:
+		return "not understood"
+	}
+}
+
+// Match calls the function of the variant and returns what it returns.
+func Match[Res, Ret any](
+	out Outcome[Res], done func(Done[Res]) Ret, rejected func(Rejection) Ret, unknown func(Unknown) Ret,
+) Ret {
+	switch {
+	case out.done != nil:
+		return done(*out.done)
+	case out.rejected != nil:
+		return rejected(*out.rejected)
+	case out.unknown != nil:
+		return unknown(*out.unknown)
+	default:
+		return unknown(Unknown{Reason: ReasonNotUnderstood})
+	}
+}

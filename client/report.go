@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	opsledgerv1 "github.com/opsledger/opsledger/gen/opsledger/v1"
+)
+
+// attempt is one grant in the hands of the call of Do that it was given to.
+type attempt struct {
+	ledger    *Ledger
+	operation string
+	claimID   string
+	last      *opsledgerv1.Operation // as the claim showed it
+}
+
+// reported is what the ledger said to a report.
+type reported struct {
+	operation   *opsledgerv1.Operation
+	disposition opsledgerv1.Disposition
+	next        opsledgerv1.NextAction
+	err         error // it could not be recorded, as far as this process knows
+}
+
+func (r reported) applied() bool {
+	return r.err == nil && r.disposition == opsledgerv1.Disposition_DISPOSITION_APPLIED
+}
+
+// unknown is the variant of an attempt that ended so.
+func (a attempt) unknown(cause error, r reported) *Unknown {
+	u := &Unknown{
+		OperationID: a.operation, Reason: ReasonUnknown, Recorded: r.err == nil,
+		NextAction: r.next, Operation: r.operation, Cause: cause,
+	}
+	if u.Operation == nil {
+		u.Operation = a.last
+	}
+	if r.err != nil {
+		u.Cause = errors.Join(cause, fmt.Errorf("not recorded: %w", r.err))
+	}
+	return u
+}
+
+// complete reports a definite outcome.
+func (a attempt) complete(ctx context.Context, req *opsledgerv1.CompleteRequest) reported {
+	req.OperationId, req.ClaimId = a.operation, a.claimID
+	// Execute sends once, and Do executes once; so much stands in the contract of both.
+	req.SentExactlyOnce = req.GetNotExecuted() == nil
+	return a.send(ctx, func(ctx context.Context) (reported, error) {
+		r, err := a.ledger.service.Complete(ctx, req)
+		return reported{operation: r.GetOperation(), disposition: r.GetDisposition(), next: r.GetNextAction()}, err
+	})
+}
+
+// notSent frees the key. If that can't be recorded, the operation becomes unknown when its lease ends, which is the ledger's safe
+// side; it changes nothing for the caller, who learns that nothing was sent.
+func (a attempt) notSent(ctx context.Context) {
+	a.complete(ctx, &opsledgerv1.CompleteRequest{Outcome: &opsledgerv1.CompleteRequest_NotExecuted{
+		NotExecuted: &opsledgerv1.NotExecuted{Kind: opsledgerv1.NotExecutedKind_NOT_EXECUTED_KIND_NEVER_SENT},
+	}})
+}
+
+// markUnknown reports that the outcome could not be seen.
+func (a attempt) markUnknown(ctx context.Context, cause opsledgerv1.UnknownCause) reported {
+	req := &opsledgerv1.MarkUnknownRequest{OperationId: a.operation, ClaimId: a.claimID, Cause: cause}
+	return a.send(ctx, func(ctx context.Context) (reported, error) {
+		r, err := a.ledger.service.MarkUnknown(ctx, req)
+		return reported{operation: r.GetOperation(), disposition: r.GetDisposition(), next: r.GetNextAction()}, err
+	})
+}
+
+const (
+	firstPause = 100 * time.Millisecond
+	maxPause   = 2 * time.Second
+)
+
+// send makes a report, again while the ledger is not there, until the report timeout is over. The caller's cancellation does not
+// stop it: what this process knows of the effect would be lost.
+func (a attempt) send(ctx context.Context, call func(context.Context) (reported, error)) reported {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.ledger.reportTimeout)
+	defer cancel()
+	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+		once, cancel := context.WithTimeout(ctx, a.ledger.callTimeout)
+		r, err := call(once)
+		cancel()
+		if err == nil {
+			return r
+		}
+		code := status.Code(err)
+		if code != codes.Unavailable && code != codes.DeadlineExceeded {
+			return reported{err: err}
+		}
+		select {
+		case <-ctx.Done():
+			return reported{err: err}
+		case <-time.After(pause):
+		}
+	}
+}
