@@ -68,6 +68,7 @@ CREATE TABLE operations (
     grant_started          boolean          NOT NULL,
     grant_released         boolean          NOT NULL,
     grant_used_approval    boolean          NOT NULL,
+    grant_used_waiver      boolean          NOT NULL,
     attempts               bigint           NOT NULL,
     starts                 bigint           NOT NULL,
     may_have_applied       boolean          NOT NULL,

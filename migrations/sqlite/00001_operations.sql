@@ -67,6 +67,7 @@ CREATE TABLE operations (
     grant_started          INTEGER NOT NULL CHECK (grant_started IN (0, 1)),
     grant_released         INTEGER NOT NULL CHECK (grant_released IN (0, 1)),
     grant_used_approval    INTEGER NOT NULL CHECK (grant_used_approval IN (0, 1)),
+    grant_used_waiver      INTEGER NOT NULL CHECK (grant_used_waiver IN (0, 1)),
     attempts               INTEGER NOT NULL,
     starts                 INTEGER NOT NULL,
     may_have_applied       INTEGER NOT NULL CHECK (may_have_applied IN (0, 1)),

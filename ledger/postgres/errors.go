@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/opsledger/opsledger/ledger"
+)
+
+// SQLSTATEs that are told apart.
+const (
+	serializationFailure = "40001"
+	deadlockDetected     = "40P01"
+	uniqueViolation      = "23505"
+	integrityClass       = "23"
+	dataClass            = "22"
+)
+
+// errDamaged says that what is stored is not what was written. It never shows it.
+var errDamaged = errors.New("stored data are damaged")
+
+// unavailable says that a step failed, without the driver's text.
+func unavailable(step string, err error) error {
+	var pg *pgconn.PgError
+	switch {
+	case errors.As(err, &pg):
+		return fmt.Errorf("%w: %s: SQLSTATE %s", ledger.ErrStoreUnavailable, step, pg.Code)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%w: %s: %w", ledger.ErrStoreUnavailable, step, context.DeadlineExceeded)
+	case errors.Is(err, context.Canceled):
+		return fmt.Errorf("%w: %s: %w", ledger.ErrStoreUnavailable, step, context.Canceled)
+	case errors.Is(err, errDamaged):
+		return fmt.Errorf("%w: %s: %w", ledger.ErrStoreUnavailable, step, errDamaged)
+	default:
+		return fmt.Errorf("%w: %s: the connection failed", ledger.ErrStoreUnavailable, step)
+	}
+}
+
+// lostRace reports whether a statement failed only because somebody else was faster.
+func lostRace(err error) bool {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return false
+	}
+	return pg.Code == serializationFailure || pg.Code == deadlockDetected || pg.Code == uniqueViolation
+}
+
+// refused returns an error if the database will never take the row: a fault of this release, which no retry mends.
+func refused(err error) error {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) || pg.Code == uniqueViolation {
+		return nil
+	}
+	switch pg.Code[:2] {
+	case integrityClass, dataClass:
+		return fmt.Errorf("postgres: the database refuses the row: SQLSTATE %s, constraint %q", pg.Code, pg.ConstraintName)
+	default:
+		return nil
+	}
+}
+
+// connectionLost reports whether no answer of the server arrived, so that other idle connections may be dead, too.
+func connectionLost(err error) bool {
+	var pg *pgconn.PgError
+	return err != nil && (!errors.As(err, &pg) || pg.SeverityUnlocalized == "FATAL")
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package postgres keeps the ledger in PostgreSQL, or in an engine that speaks its protocol.
+//
+// It is a ledger.Store, with nothing to add to what that promises: one row per operation, compare-and-swap on its sequence and its
+// lease's end, each event in the transaction of its change. Any number of processes may use one database.
+//
+// How a change is written: one round trip begins a transaction with one snapshot and reads time, row, history and relatives; decide
+// runs; one statement writes row and event; COMMIT. A race that was lost starts again, from then on behind a lock of the row, so that
+// many writers of one row queue instead of colliding: a courtesy, not what correctness rests on. The commit runs detached from the
+// caller. When its outcome can't be seen, the same statement is run again on a fresh connection; when the server says that a
+// standby did not confirm it, the change is not durable and the caller is told that the store is unavailable.
+//
+// No error of this package holds a driver's text, because PostgreSQL puts values into it: only the SQLSTATE.
+//
+// It depends on pgx, on package migrations and on the ledger's values.
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/opsledger/opsledger/ledger"
+	"github.com/opsledger/opsledger/migrations"
+)
+
+// Options of a store. The zero value is useful.
+type Options struct {
+	// MaxConns bounds the pool; 0: pgx's default, the larger of 4 and the number of CPUs, or what the DSN says.
+	MaxConns int32
+	// MaxConnLifetime after which a connection is replaced; 0: an hour.
+	MaxConnLifetime time.Duration
+	// ApplicationName as the server's views show it; empty: "ledgerd".
+	ApplicationName string
+	// Tracer sees statements. It must not record their arguments.
+	Tracer pgx.QueryTracer
+
+	// Now, for tests only, moves the store's clock: it gets the database's time and returns the one to use.
+	Now func(database time.Time) time.Time
+	// CommitFault, for tests only, is asked before each COMMIT. With an error the connection is as good as dead: the change was applied
+	// or not, as apply says, and the store can't see which.
+	CommitFault func() (apply bool, err error)
+}
+
+const (
+	// callBound is how long a call may take, apart from what the caller's context says; once a write has begun, it counts anew.
+	callBound = 5 * time.Second
+	// readableFrom and readableTo are the schema versions that this release works on.
+	readableFrom = max(migrations.Latest-1, 1)
+	readableTo   = migrations.Latest + 1
+)
+
+// defaults are settings of each session; the DSN may say otherwise.
+var defaults = map[string]string{
+	"statement_timeout":                   "2s",
+	"lock_timeout":                        "1s",
+	"idle_in_transaction_session_timeout": "5s",
+	"synchronous_commit":                  "on",
+}
+
+// Store is a ledger.Store.
+type Store struct {
+	pool *pgxpool.Pool
+	opts Options
+	// life ends with Close.
+	life context.Context
+	end  context.CancelFunc
+}
+
+var _ ledger.Store = (*Store)(nil)
+
+// Open prepares a store. It does not connect: Ready says whether the database can be reached. The DSN is a PostgreSQL URL or
+// keyword string, with pgx's pool parameters.
+func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
+	cfg, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, errors.New("postgres: the DSN can't be read") // pgx's text may show parts of it
+	}
+	if opts.MaxConns > 0 {
+		cfg.MaxConns = opts.MaxConns
+	}
+	if opts.MaxConnLifetime > 0 {
+		cfg.MaxConnLifetime = opts.MaxConnLifetime
+	}
+	cfg.MaxConnLifetimeJitter = cfg.MaxConnLifetime / 10
+	if opts.ApplicationName == "" {
+		opts.ApplicationName = "ledgerd"
+	}
+	params := cfg.ConnConfig.RuntimeParams
+	for name, value := range defaults {
+		if _, ok := params[name]; !ok {
+			params[name] = value
+		}
+	}
+	switch params["synchronous_commit"] {
+	case "on", "remote_apply":
+	default:
+		return nil, errors.New("postgres: synchronous_commit must be on or remote_apply: what was answered must survive a crash")
+	}
+	if _, ok := params["application_name"]; !ok {
+		params["application_name"] = opts.ApplicationName
+	}
+	cfg.ConnConfig.OnNotice = noteWarning
+	cfg.ConnConfig.Tracer = opts.Tracer
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, errors.New("postgres: the pool's settings are wrong")
+	}
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	return &Store{pool: pool, opts: opts, life: life, end: end}, nil
+}
+
+// Close ends what is under way and closes the connections.
+func (s *Store) Close() error {
+	s.end()
+	s.pool.Close()
+	return nil
+}
+
+// Migrate brings the schema up to this release. It may take longer than any call of the store is allowed to.
+func (s *Store) Migrate(ctx context.Context) error {
+	cfg := s.pool.Config().ConnConfig.Copy()
+	cfg.RuntimeParams["statement_timeout"] = "0"
+	cfg.RuntimeParams["lock_timeout"] = "5s" // what waits for a lock of a table makes all others wait
+	db := stdlib.OpenDB(*cfg)
+	defer func() { _ = db.Close() }()
+	provider, err := migrations.Postgres(db)
+	if err != nil {
+		return err
+	}
+	if _, err := provider.Up(ctx); err != nil {
+		return fmt.Errorf("postgres: migrate: %w", err) // migrations have no parameters that it could show
+	}
+	return nil
+}
+
+// Ready reports whether the database answers and has a schema that this release reads and writes.
+func (s *Store) Ready(ctx context.Context) error {
+	ctx, done, err := s.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	var version int
+	if err := s.pool.QueryRow(ctx, selectSchemaVersion).Scan(&version); err != nil {
+		return unavailable("read the schema's version", err)
+	}
+	return supported(version)
+}
+
+func supported(version int) error {
+	if version < readableFrom || version > readableTo {
+		return fmt.Errorf("%w: the schema has version %d, this release works on %d to %d", ledger.ErrStoreUnavailable, version, readableFrom, readableTo)
+	}
+	return nil
+}
+
+// enter bounds a call by the store's own limit and its life.
+func (s *Store) enter(ctx context.Context) (context.Context, context.CancelFunc, error) {
+	if s.life.Err() != nil {
+		return nil, nil, fmt.Errorf("%w: it is closed", ledger.ErrStoreUnavailable)
+	}
+	ctx, cancel := context.WithTimeout(ctx, callBound)
+	stop := context.AfterFunc(s.life, cancel)
+	return ctx, func() { stop(); cancel() }, nil
+}
+
+// now cuts to what the store keeps, and lets a test move it.
+func (s *Store) now(database time.Time) time.Time {
+	if s.opts.Now != nil {
+		database = s.opts.Now(database)
+	}
+	return database.UTC().Truncate(time.Microsecond)
+}
+
+// warned marks a connection on which the server has sent a warning.
+const warned = "opsledger.warned"
+
+// noteWarning remembers warnings. During COMMIT there is only one kind of them: the server gave up waiting for a standby, after it had
+// committed by itself. Its code is the general one (01000, or that of a shutdown) and its text depends on the server's language, so
+// neither is looked at.
+func noteWarning(conn *pgconn.PgConn, n *pgconn.Notice) {
+	if n.SeverityUnlocalized == "WARNING" {
+		conn.CustomData()[warned] = true
+	}
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package postgres
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/opsledger/opsledger/ledger"
+)
+
+// readError keeps the errors that mean something, and hides the rest.
+func readError(step string, err error) error {
+	switch {
+	case err == nil, errors.Is(err, ledger.ErrRecordTooNew), errors.Is(err, ledger.ErrOperationNotFound):
+		return err
+	case errors.Is(err, pgx.ErrNoRows):
+		return ledger.ErrOperationNotFound
+	default:
+		return unavailable(step, err)
+	}
+}
+
+// Get reads one operation with the database's time.
+func (s *Store) Get(ctx context.Context, op ledger.OperationID) (ledger.Operation, time.Time, error) {
+	ctx, done, err := s.enter(ctx)
+	if err != nil {
+		return ledger.Operation{}, time.Time{}, err
+	}
+	defer done()
+	var now time.Time
+	o, err := scanRow(s.pool.QueryRow(ctx, selectRowWithTime, id(op)), &now)
+	if err != nil {
+		return ledger.Operation{}, time.Time{}, readError("get", err)
+	}
+	now = s.now(now)
+	if now.Before(o.UpdateTime) {
+		now = o.UpdateTime
+	}
+	return o, now, nil
+}
+
+// ByDownstreamKey finds an operation by what its target knows of it.
+func (s *Store) ByDownstreamKey(ctx context.Context, downstreamKey string) (ledger.OperationID, error) {
+	ctx, done, err := s.enter(ctx)
+	if err != nil {
+		return ledger.OperationID{}, err
+	}
+	defer done()
+	var found pgtype.UUID
+	err = s.pool.QueryRow(ctx, selectByDownstream, downstreamKey).Scan(&found)
+	return found.Bytes, readError("find by downstream key", err)
+}
+
+// List returns a page.
+func (s *Store) List(ctx context.Context, q ledger.Listing) ([]ledger.Operation, error) {
+	ctx, done, err := s.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	states := make([]int16, len(q.States))
+	for i, state := range q.States {
+		states[i] = int16(state)
+	}
+	sql, after := listByCreate, ledger.DuePosition{Time: q.AfterTime, ID: q.AfterID}
+	switch {
+	case !q.UpdatedAfter.IsZero():
+		sql = listByUpdate
+		if after.Time.Before(q.UpdatedAfter) {
+			// The first page begins after all rows of that very time.
+			after = ledger.DuePosition{Time: q.UpdatedAfter, ID: lastID}
+		}
+	case q.Task != "":
+		sql = listByTask
+	}
+	rows, err := s.pool.Query(ctx, sql, string(q.Scope), string(q.Task), position(after.Time), uuid(after.ID), digests(q.SubjectDigests), states, q.Limit)
+	if err != nil {
+		return nil, unavailable("list", err)
+	}
+	page, err := collectRows(rows)
+	return page, readError("list", err)
+}
+
+// Due returns a page of due operations.
+func (s *Store) Due(ctx context.Context, after ledger.DuePosition, limit int) ([]ledger.DuePosition, error) {
+	ctx, done, err := s.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	var now pgtype.Timestamptz // NULL: the statement's own
+	if s.opts.Now != nil {
+		var database time.Time
+		if err := s.pool.QueryRow(ctx, selectNow).Scan(&database); err != nil {
+			return nil, unavailable("due", err)
+		}
+		now = instant(s.now(database))
+	}
+	rows, err := s.pool.Query(ctx, selectDue, now, position(after.Time), uuid(after.ID), limit)
+	if err != nil {
+		return nil, unavailable("due", err)
+	}
+	due, err := pgx.AppendRows([]ledger.DuePosition(nil), rows, func(row pgx.CollectableRow) (ledger.DuePosition, error) {
+		var p ledger.DuePosition
+		var u pgtype.UUID
+		err := row.Scan((*stamp)(&p.Time), &u)
+		p.ID = u.Bytes
+		return p, err
+	})
+	return due, readError("due", err)
+}
+
+// Events returns a whole history.
+func (s *Store) Events(ctx context.Context, op ledger.OperationID) ([]ledger.Event, error) {
+	ctx, done, err := s.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	rows, err := s.pool.Query(ctx, selectEvents, id(op))
+	if err != nil {
+		return nil, unavailable("events", err)
+	}
+	events, err := collectEvents(rows)
+	return events, readError("events", err)
+}
+
+// lastID comes after all ids.
+var lastID = ledger.OperationID{
+	0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+}
+
+// position is a time to begin at: unset means before all.
+func position(t time.Time) pgtype.Timestamptz {
+	if t.IsZero() {
+		return pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
+	}
+	return instant(t)
+}
+
+// uuid is an id to begin at: the zero one is before all, not NULL.
+func uuid(v ledger.OperationID) pgtype.UUID { return pgtype.UUID{Bytes: v, Valid: true} }
+
+// digests is never NULL, which would compare with nothing.
+func digests(d [][]byte) [][]byte {
+	if d == nil {
+		return [][]byte{}
+	}
+	return d
+}

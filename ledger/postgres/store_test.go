@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package postgres_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/opsledger/opsledger/ledger"
+	"github.com/opsledger/opsledger/ledger/postgres"
+	"github.com/opsledger/opsledger/ledger/storetest"
+	"github.com/opsledger/opsledger/test/pgtest"
+)
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+
+func TestStore(t *testing.T) { storetest.Run(t, harness{}) }
+
+type harness struct{}
+
+func (harness) New(t *testing.T) storetest.Data {
+	t.Helper()
+	server := pgtest.Get(t)
+	return newData(t, server.DSN(server.Database(t)))
+}
+
+type data struct{ dsn string }
+
+// newData migrates an empty database.
+func newData(t *testing.T, dsn string) data {
+	t.Helper()
+	d := data{dsn: dsn}
+	if err := d.open(t, postgres.Options{}).Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func (d data) open(t *testing.T, opts postgres.Options) *postgres.Store {
+	t.Helper()
+	opts.MaxConns = 8
+	s, err := postgres.Open(t.Context(), d.dsn, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func (d data) Open(t *testing.T, opts storetest.Options) ledger.Store {
+	t.Helper()
+	return d.open(t, postgres.Options{Now: opts.Now, CommitFault: opts.CommitFault})
+}
+
+// connect opens a connection beside the store.
+func (d data) connect(t *testing.T) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), d.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+func (d data) Row(t *testing.T, id ledger.OperationID) (row string) {
+	t.Helper()
+	conn := d.connect(t)
+	defer func() { _ = conn.Close(t.Context()) }()
+	if err := conn.QueryRow(t.Context(), "SELECT o::text FROM operations o WHERE id = $1", id.String()).Scan(&row); err != nil {
+		t.Fatal(err)
+	}
+	return row
+}
+
+func (d data) Alter(t *testing.T, id ledger.OperationID, set string) error {
+	t.Helper()
+	conn := d.connect(t)
+	defer func() { _ = conn.Close(t.Context()) }()
+	tag, err := conn.Exec(t.Context(), "UPDATE operations SET "+set+" WHERE id = $1", id.String())
+	if err == nil && tag.RowsAffected() != 1 {
+		err = fmt.Errorf("%d rows were altered", tag.RowsAffected())
+	}
+	return err
+}

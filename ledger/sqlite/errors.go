@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/opsledger/opsledger/ledger"
+)
+
+// errDamaged says that what is stored is not what was written. It never shows it.
+var errDamaged = errors.New("stored data are damaged")
+
+// unavailable says that a step failed, without the driver's text.
+func unavailable(step string, err error) error {
+	var lite *sqlite.Error
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%w: %s: %w", ledger.ErrStoreUnavailable, step, context.DeadlineExceeded)
+	case errors.Is(err, context.Canceled):
+		return fmt.Errorf("%w: %s: %w", ledger.ErrStoreUnavailable, step, context.Canceled)
+	case errors.As(err, &lite):
+		return fmt.Errorf("%w: %s: SQLite code %d", ledger.ErrStoreUnavailable, step, lite.Code())
+	case errors.Is(err, errDamaged):
+		return fmt.Errorf("%w: %s: %w", ledger.ErrStoreUnavailable, step, errDamaged)
+	default:
+		return fmt.Errorf("%w: %s: the file can't be used", ledger.ErrStoreUnavailable, step)
+	}
+}
+
+// lostRace reports whether a statement failed only because the row or event is there already.
+func lostRace(err error) bool {
+	var lite *sqlite.Error
+	if !errors.As(err, &lite) {
+		return false
+	}
+	return lite.Code() == sqlite3.SQLITE_CONSTRAINT_UNIQUE || lite.Code() == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY
+}
+
+// refused returns an error if the database will never take the row: a fault of this release, which no retry mends.
+func refused(err error) error {
+	var lite *sqlite.Error
+	if !errors.As(err, &lite) || lite.Code()&0xff != sqlite3.SQLITE_CONSTRAINT || lostRace(err) {
+		return nil
+	}
+	return fmt.Errorf("sqlite: the database refuses the row: code %d", lite.Code())
+}

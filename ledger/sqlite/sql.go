@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sqlite
+
+import "strings"
+
+// identityColumns are written once; no statement below updates them. downstream_key is derived from key_hash and not read back.
+const identityColumns = `id, key_hash, scope, principal, tool, task, subject_digest, target_summary, intent_time, create_time,
+	compensates, corrects, depends_on, fingerprint_spec, fingerprint_secret, fingerprint_contract, fingerprint_digest, fingerprint_categories`
+
+// mutableColumns follow the order of mutableArgs and of scanning.
+const mutableColumns = `record_version, state, custody, custodian, queue_reason, sequence, version, last_hash, update_time, timeline,
+	terms_contract, terms_effect, terms_effect_within, terms_key_retention,
+	grant_claim_id, grant_worker_id, grant_epoch, grant_time, grant_lease_until, grant_send_until, grant_lease,
+	grant_started, grant_released, grant_used_approval, grant_used_waiver,
+	attempts, starts, may_have_applied, first_start, last_send, next_check_time,
+	check_number, check_began, check_lease_until, check_open,
+	target_attributes, result, failure, final_time, needs_attention, compensated_by, detail`
+
+const allColumns = mutableColumns + ", " + identityColumns
+
+const (
+	selectSchemaVersion = `SELECT schema_version FROM meta WHERE id = 1`
+
+	// An immediate transaction holds the file's write lock from its first statement: what it reads stays true until it commits.
+	begin = `BEGIN IMMEDIATE`
+
+	selectMeta  = `SELECT schema_version, timeline, watermark_time, watermark_lost_since FROM meta WHERE id = 1`
+	selectRow   = `SELECT ` + allColumns + ` FROM operations WHERE id = ?`
+	selectRows  = `SELECT ` + allColumns + ` FROM operations WHERE id IN (SELECT unhex(value) FROM json_each(?))`
+	selectPrior = `SELECT body, hash FROM events WHERE operation_id = ? AND command_id = ? ORDER BY sequence`
+
+	// SQLite has no arrays: lists are JSON, bytes in them hex.
+	subjectFilter = `
+		AND (hex(subject_digest) IN (SELECT value FROM json_each(?)) OR (json_array_length(?) = 0 AND subject_digest IS NULL))`
+
+	selectSiblings = `SELECT id FROM operations
+	WHERE state = 5 AND scope = ? AND task = ? AND tool = ? AND id <> ?` + subjectFilter + `
+	ORDER BY create_time, id LIMIT 32`
+
+	selectByDownstream = `SELECT id FROM operations WHERE downstream_key = ? ORDER BY id LIMIT 1`
+
+	selectDue = `SELECT next_check_time, id FROM operations
+	WHERE next_check_time <= ? AND (next_check_time, id) > (?, ?)
+	ORDER BY next_check_time, id LIMIT ?`
+
+	selectEvents = `SELECT body, hash FROM events WHERE operation_id = ? ORDER BY sequence`
+
+	stateFilter = `
+		AND (json_array_length(?) = 0 OR state IN (SELECT value FROM json_each(?)))`
+	listByCreate = `SELECT ` + allColumns + ` FROM operations
+	WHERE scope = ? AND ? = '' AND (create_time, id) > (?, ?)` + subjectFilter + stateFilter + `
+	ORDER BY create_time, id LIMIT ?`
+	listByTask = `SELECT ` + allColumns + ` FROM operations
+	WHERE scope = ? AND task = ? AND (create_time, id) > (?, ?)` + subjectFilter + stateFilter + `
+	ORDER BY create_time, id LIMIT ?`
+	listByUpdate = `SELECT ` + allColumns + ` FROM operations
+	WHERE scope = ? AND task = COALESCE(NULLIF(?, ''), task) AND (update_time, id) > (?, ?)` + subjectFilter + stateFilter + `
+	ORDER BY update_time, id LIMIT ?`
+
+	selectHash  = `SELECT hash FROM events WHERE operation_id = ? AND sequence = ?`
+	selectLease = `SELECT sequence, grant_lease_until FROM operations WHERE id = ?`
+
+	// SQLite's WITH can't write: the event is a statement of its own, in the same transaction.
+	insertEvent = `INSERT INTO events (operation_id, sequence, command, command_id, command_digest, time, body, hash)
+	VALUES (?, ?, ?, ?, ?, ?, ?, ?)`
+)
+
+var (
+	identityCount = strings.Count(identityColumns, ",") + 1
+	mutableCount  = strings.Count(mutableColumns, ",") + 1
+
+	insertRow = `INSERT INTO operations (` + allColumns + `, downstream_key)
+	VALUES (` + placeholders(mutableCount+identityCount+1) + `) ON CONFLICT (id) DO NOTHING`
+
+	// updateRow is the compare-and-swap.
+	updateRow = `UPDATE operations SET (` + mutableColumns + `) = (` + placeholders(mutableCount) + `)
+	WHERE id = ? AND sequence = ? AND grant_lease_until IS ?`
+)
+
+func placeholders(n int) string { return strings.Repeat("?, ", n-1) + "?" }

@@ -1,0 +1,445 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/opsledger/opsledger/ledger"
+)
+
+// insert writes a row as it is, as the first of its key, and returns it as it was meant.
+func insert(t *testing.T, s ledger.Store, k ledger.Key, make func(now time.Time) ledger.Operation) ledger.Operation {
+	t.Helper()
+	var want ledger.Operation
+	mustUpdate(t, s, ledger.ReadSet{ID: k.Hash().OperationID()}, func(v ledger.View) (ledger.Change, error) {
+		if v.Current != nil {
+			return ledger.Change{}, errors.New("there is a row of this key")
+		}
+		c := step(make(v.Now), note("inserted"), v.Now)
+		want = c.Next.Clone()
+		return c, nil
+	})
+	return want
+}
+
+// wantSame reads the row back, alone and as part of a decision, a listing and a set of relatives.
+func wantSame(t *testing.T, s ledger.Store, want ledger.Operation) {
+	t.Helper()
+	if diff := cmp.Diff(want, mustGet(t, s, want.ID)); diff != "" {
+		t.Errorf("get: %s", diff)
+	}
+	mustUpdate(t, s, ledger.ReadSet{ID: want.ID, Related: []ledger.OperationID{want.ID}}, func(v ledger.View) (ledger.Change, error) {
+		if diff := cmp.Diff(&want, v.Current); diff != "" {
+			t.Errorf("current: %s", diff)
+		}
+		if diff := cmp.Diff(want, v.Related[want.ID]); diff != "" {
+			t.Errorf("related: %s", diff)
+		}
+		return ledger.Change{}, nil
+	})
+	page, err := s.List(t.Context(), ledger.Listing{Scope: want.Scope, SubjectDigests: subjects(want), Limit: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(page, func(o ledger.Operation) bool { return o.ID == want.ID })
+	if i < 0 {
+		t.Fatal("the operation is not listed")
+	}
+	if diff := cmp.Diff(want, page[i]); diff != "" {
+		t.Errorf("list: %s", diff)
+	}
+}
+
+func subjects(o ledger.Operation) [][]byte {
+	if o.SubjectDigest == nil {
+		return nil
+	}
+	return [][]byte{o.SubjectDigest}
+}
+
+// testFields sets each field of a row, so that a column that a store forgets is seen. No single row can have all of them.
+func testFields(t *testing.T, d Data) {
+	s := d.Open(t, Options{})
+	rows := map[string]func(o *ledger.Operation){
+		"retired": func(o *ledger.Operation) { // no other state has a result and a failure
+			o.State, o.Custody, o.Custodian, o.QueueReason = ledger.Retired, ledger.Automation, "", 0
+		},
+		"queued": func(o *ledger.Operation) {
+			o.State, o.Custody, o.Custodian, o.QueueReason = ledger.Unknown, ledger.Queued, "", ledger.RepeatNotAllowed
+			o.Result, o.Failure, o.FinalTime = nil, nil, time.Time{}
+		},
+		"held": func(o *ledger.Operation) {
+			o.State, o.Custody, o.QueueReason = ledger.Processing, ledger.Operator, 0
+			o.Result, o.Failure, o.FinalTime = nil, nil, time.Time{}
+		},
+		"fresh": nil,
+	}
+	set := map[string]bool{}
+	for name, adjust := range rows {
+		k := testKey(name)
+		want := insert(t, s, k, func(now time.Time) ledger.Operation {
+			o := received(k, now)
+			if adjust != nil {
+				f := filler{base: now.Add(-time.Hour)}
+				f.fill(t, reflect.ValueOf(&o).Elem())
+				hash := k.Hash()
+				o.ID, o.KeyHash = hash.OperationID(), hash
+				o.Sequence, o.Version, o.Attempts = 0, 1, o.Starts+1
+				adjust(&o)
+			}
+			return o
+		})
+		wantSame(t, s, want)
+		leaves(reflect.ValueOf(want), "Operation", set)
+		// Once more, by the statement that changes a row.
+		mustUpdate(t, s, ledger.ReadSet{ID: want.ID}, func(v ledger.View) (ledger.Change, error) {
+			c := step(v.Current.Clone(), note("again"), v.Now)
+			want = c.Next.Clone()
+			return c, nil
+		})
+		wantSame(t, s, want)
+	}
+	for path, ok := range set {
+		if !ok {
+			t.Errorf("no row of this test sets %s", path)
+		}
+	}
+	if len(set) < 100 {
+		t.Errorf("only %d fields were found", len(set))
+	}
+}
+
+// filler gives each field a value of its own.
+type filler struct {
+	n    int
+	base time.Time
+}
+
+func (f *filler) fill(t *testing.T, v reflect.Value) {
+	t.Helper()
+	f.n++
+	if v.Type() == reflect.TypeFor[time.Time]() {
+		v.Set(reflect.ValueOf(f.base.Add(time.Duration(f.n) * time.Microsecond)))
+		return
+	}
+	switch v.Kind() {
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.String:
+		v.SetString(fmt.Sprint("text ", f.n))
+	case reflect.Uint8:
+		v.SetUint(uint64(1 + f.n%4))
+	case reflect.Uint16: // values that a signed type of the same size does not hold
+		v.SetUint(uint64(1<<15 + f.n))
+	case reflect.Uint32:
+		v.SetUint(uint64(1<<31 + f.n))
+	case reflect.Uint64:
+		v.SetUint(uint64(1<<48 + f.n))
+	case reflect.Int64:
+		v.SetInt(int64(1<<40 + f.n))
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		f.fill(t, v.Elem())
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+		for i := range 2 {
+			f.fill(t, v.Index(i))
+		}
+	case reflect.Array:
+		for i := range v.Len() {
+			f.fill(t, v.Index(i))
+		}
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		for range 2 {
+			key, elem := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+			f.fill(t, key)
+			f.fill(t, elem)
+			v.SetMapIndex(key, elem)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			f.fill(t, v.Field(i))
+		}
+	default:
+		t.Fatalf("a field of kind %s: teach the suite to fill it", v.Kind())
+	}
+}
+
+// leaves notes which fields have been set in any row.
+func leaves(v reflect.Value, path string, set map[string]bool) {
+	switch {
+	case v.Kind() == reflect.Struct && v.Type() != reflect.TypeFor[time.Time]():
+		for i := range v.NumField() {
+			leaves(v.Field(i), path+"."+v.Type().Field(i).Name, set)
+		}
+	case v.Kind() == reflect.Pointer && !v.IsNil():
+		leaves(v.Elem(), path, set)
+	case v.Kind() == reflect.Pointer: // its fields are noted where it is set
+	case v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Struct:
+		if v.Len() > 0 {
+			leaves(v.Index(0), path, set)
+		}
+	default:
+		set[path] = set[path] || !v.IsZero()
+	}
+}
+
+// oddStrings differ in nothing that a reader sees, or break those who quote by hand.
+var oddStrings = []string{
+	"Task", "task", "TASK", "task ", " task", "task\t", "t\u00e4sk", "ta\u0308sk", "\u0130", "i\u0307", "ß", "ss", "\u200btask",
+	`"`, `'`, `''`, `\`, `\'`, `%`, `_`, `$1`, `?`, `:a`, `;--`, "\U0001D11E", "null", "NULL", "{}", "0", "00", "1e0",
+}
+
+func testStrings(t *testing.T, d Data) {
+	s := d.Open(t, Options{})
+	for _, odd := range append(slices.Clone(oddStrings), strings.Repeat("x", 128)) {
+		k := ledger.Key{Scope: ledger.Scope(odd), Tool: ledger.Tool(odd), Task: ledger.Task(odd), Key: odd}
+		wantSame(t, s, insert(t, s, k, func(now time.Time) ledger.Operation {
+			o := granted(received(k, now), ledger.ClaimID(odd), now)
+			o.Principal, o.Custody, o.Custodian = ledger.Principal(odd), ledger.Operator, ledger.Principal(odd)
+			o.Fingerprint.SecretID, o.Fingerprint.Contract, o.Terms.ContractVersion = odd, odd, odd
+			document := odd + "\x00\u2028\u2029<&>\x7f\ufeff"
+			o.TargetSummary, o.Grant.WorkerID = document, document
+			o.Fingerprint.Categories = map[string][8]byte{document: {1}}
+			o.TargetAttributes = map[string]string{document: document, "": ""}
+			o.Detail.Kept = &ledger.KeptSuccess{ClaimID: ledger.ClaimID(document), Result: ledger.Result{
+				Resource: ledger.ResourceRef{ID: document}, Code: document, Payload: []byte{0, 1, 0xff, 0xfe},
+				Attributes: map[string]string{document: document},
+			}}
+			return o
+		}))
+	}
+}
+
+func testLookAlikes(t *testing.T, d Data) {
+	s := d.Open(t, Options{})
+	for i, odd := range oddStrings {
+		for j, part := range []*ledger.Key{
+			{Scope: ledger.Scope(odd), Tool: "tool", Task: "shared", Key: "k"},
+			{Scope: "shared", Tool: "tool", Task: ledger.Task(odd), Key: "k"},
+			{Scope: "shared", Tool: ledger.Tool(odd), Task: "shared", Key: "k"},
+		} {
+			insert(t, s, *part, func(now time.Time) ledger.Operation {
+				o := received(*part, now)
+				o.State = ledger.Unknown
+				o.SubjectDigest = fmt.Appendf(nil, "subject %d", j)
+				o.TargetSummary = fmt.Sprint(i)
+				return o
+			})
+		}
+	}
+	only := func(what string, i int, found []ledger.Operation, err error) {
+		t.Helper()
+		if err != nil || len(found) != 1 || found[0].TargetSummary != fmt.Sprint(i) {
+			t.Errorf("%s %q: found %d operations: %v", what, oddStrings[i], len(found), err)
+		}
+	}
+	for i, odd := range oddStrings {
+		page, err := s.List(t.Context(), ledger.Listing{Scope: ledger.Scope(odd), SubjectDigests: [][]byte{[]byte("subject 0")}, Limit: 10})
+		only("scope", i, page, err)
+		page, err = s.List(t.Context(), ledger.Listing{
+			Scope: "shared", Task: ledger.Task(odd), SubjectDigests: [][]byte{[]byte("subject 1")}, Limit: 10,
+		})
+		only("task", i, page, err)
+		mustUpdate(t, s, ledger.ReadSet{ID: testID("new"), Siblings: &ledger.Siblings{
+			Scope: "shared", Tool: ledger.Tool(odd), Task: "shared", SubjectDigests: [][]byte{[]byte("subject 2")},
+		}}, func(v ledger.View) (ledger.Change, error) {
+			if len(v.UnknownSiblings) != 1 {
+				t.Errorf("tool %q: %d siblings, want 1", odd, len(v.UnknownSiblings))
+			}
+			return ledger.Change{}, nil
+		})
+	}
+}
+
+func testTooNew(t *testing.T, d Data) {
+	s := d.Open(t, Options{})
+	id := mustCreate(t, s, testKey("k"))
+	other := mustCreate(t, s, testKey("other"))
+	if err := d.Alter(t, id, "record_version = 2"); err != nil {
+		t.Fatal(err)
+	}
+	before := d.Row(t, id)
+	want := func(what string, err error) {
+		t.Helper()
+		if !errors.Is(err, ledger.ErrRecordTooNew) {
+			t.Errorf("%s: got %v, want ErrRecordTooNew", what, err)
+		}
+	}
+	_, _, err := s.Get(t.Context(), id)
+	want("get", err)
+	_, err = s.List(t.Context(), ledger.Listing{Scope: "scope-a", Limit: 10})
+	want("list", err)
+	never := func(ledger.View) (ledger.Change, error) {
+		t.Error("decided on a record that can't be read")
+		return ledger.Change{}, nil
+	}
+	want("update", s.Update(t.Context(), ledger.ReadSet{ID: id}, never))
+	want("related", s.Update(t.Context(), ledger.ReadSet{ID: other, Related: []ledger.OperationID{id}}, never))
+	if d.Row(t, id) != before {
+		t.Error("the row has changed")
+	}
+	mustUpdate(t, s, ledger.ReadSet{ID: other}, change(note("others go on"), unchanged))
+}
+
+// testConstraints writes behind the store's back what no correct release writes: the database refuses it.
+func testConstraints(t *testing.T, d Data) {
+	s := d.Open(t, Options{})
+	id := mustCreate(t, s, testKey("processing"))
+	done := insert(t, s, testKey("completed"), func(now time.Time) ledger.Operation {
+		o := granted(received(testKey("completed"), now), "c", now)
+		o.State, o.Result, o.FinalTime, o.Grant.LeaseUntil = ledger.Completed, &ledger.Result{}, now, time.Time{}
+		return o
+	}).ID
+	for _, c := range []struct {
+		id  ledger.OperationID
+		set string
+	}{
+		{id, "state = 0"},
+		{id, "state = 7"},
+		{id, "state = 3"}, // no result
+		{id, "state = 3, result = detail"},
+		{id, "state = 4"}, // no failure
+		{id, "state = 4, failure = detail"},
+		{id, "result = detail"},
+		{id, "failure = detail"},
+		{id, "final_time = update_time"},
+		{id, "grant_claim_id = ''"},
+		{id, "grant_lease_until = NULL"},
+		{id, "grant_send_until = NULL"},
+		{id, "grant_started = FALSE"},
+		{id, "first_start = NULL"},
+		{id, "starts = 0"},
+		{id, "starts = 2"}, // more than attempts
+		{id, "starts = -1"},
+		{id, "custody = 0"},
+		{id, "custody = 4"},
+		{id, "custody = 2"}, // no reason
+		{id, "queue_reason = 1"},
+		{id, "custody = 3"}, // nobody
+		{id, "custodian = 'somebody'"},
+		{id, "sequence = 0"},
+		{id, "version = 0"},
+		{id, "version = 2"}, // more than sequence
+		{id, "timeline = 0"},
+		{id, "record_version = 0"},
+		{id, "check_open = TRUE"},
+		{id, "create_time = next_check_time"}, // after its last update
+		{id, "scope = ''"},
+		{id, "tool = ''"},
+		{id, "task = ''"},
+		{id, "principal = ''"},
+		{id, "last_hash = detail"},
+		{id, "key_hash = detail"},
+		{id, "fingerprint_digest = detail"},
+		{id, "downstream_key = 'short'"},
+		{id, "state = NULL"},
+		{id, "detail = NULL"},
+		{done, "result = NULL"},
+		{done, "final_time = NULL"},
+		{done, "failure = detail"},
+		{done, "custody = 2, queue_reason = 1"},
+		{done, "custody = 3, custodian = 'somebody'"},
+		{done, "state = 2"},
+		{done, "state = 5"},
+	} {
+		if err := d.Alter(t, c.id, c.set); err == nil {
+			t.Errorf("%s: the database takes it", c.set)
+		}
+	}
+	// The store says so, and does not retry for ever.
+	err := s.Update(t.Context(), ledger.ReadSet{ID: id}, change(note(""), func(o *ledger.Operation, _ time.Time) { o.Custody = ledger.Operator }))
+	if err == nil || errors.Is(err, ledger.ErrStoreUnavailable) {
+		t.Errorf("got %v, want an error that no retry mends", err)
+	}
+	mustVerify(t, s, id)
+}
+
+// testPossibleRows writes one of each kind that the ledger has: the constraints must not refuse them.
+func testPossibleRows(t *testing.T, d Data) {
+	s := d.Open(t, Options{})
+	for name, adjust := range map[string]func(o *ledger.Operation, now time.Time){
+		"registered": func(*ledger.Operation, time.Time) {},
+		"reserved": func(o *ledger.Operation, now time.Time) {
+			*o = granted(*o, "c", now)
+			o.State, o.Starts, o.Grant.Started = ledger.Received, 0, false
+			o.Grant.SendUntil, o.FirstStart, o.LastSend = time.Time{}, time.Time{}, time.Time{}
+		},
+		"a reservation that is marked unknown": func(o *ledger.Operation, now time.Time) {
+			o.State, o.Attempts, o.Grant = ledger.Unknown, 1, ledger.Grant{ClaimID: "c", Epoch: 1, Time: now}
+		},
+		"not executed": func(o *ledger.Operation, now time.Time) {
+			*o = granted(*o, "c", now)
+			o.State, o.Grant.LeaseUntil, o.Grant.Released = ledger.Received, time.Time{}, true
+		},
+		"unknown, lease over": func(o *ledger.Operation, now time.Time) {
+			*o = granted(*o, "c", now)
+			o.State, o.Check = ledger.Unknown, ledger.Check{Number: 1<<16 + 1, Began: now, LeaseUntil: now, Open: true}
+		},
+		"unknown, in the queue": func(o *ledger.Operation, now time.Time) {
+			*o = granted(*o, "c", now)
+			o.State, o.Custody, o.QueueReason, o.NextCheckTime = ledger.Unknown, ledger.Queued, ledger.NoMethod, time.Time{}
+		},
+		"behind the watermark": func(o *ledger.Operation, now time.Time) {
+			o.State, o.MayHaveApplied, o.FirstStart = ledger.Unknown, true, now.Add(-time.Hour)
+		},
+		"held while it runs": func(o *ledger.Operation, now time.Time) {
+			*o = granted(*o, "c", now)
+			o.Custody, o.Custodian = ledger.Operator, "spiffe://test/person"
+		},
+		"completed": func(o *ledger.Operation, now time.Time) {
+			*o = granted(*o, "c", now)
+			o.State, o.Result, o.FinalTime = ledger.Completed, &ledger.Result{}, now
+		},
+		"completed by a person, never started": func(o *ledger.Operation, now time.Time) {
+			o.State, o.Result, o.FinalTime = ledger.Completed, &ledger.Result{}, now
+		},
+		"failed, and contradicted": func(o *ledger.Operation, now time.Time) {
+			o.State, o.Failure, o.FinalTime, o.NeedsAttention = ledger.Failed, &ledger.Failure{Kind: ledger.Abandoned}, now, true
+		},
+		"retired": func(o *ledger.Operation, now time.Time) {
+			o.State, o.FinalTime = ledger.Retired, now
+		},
+		"retired, with its failure": func(o *ledger.Operation, now time.Time) {
+			o.State, o.FinalTime, o.Failure = ledger.Retired, now, &ledger.Failure{Kind: ledger.Declined}
+		},
+	} {
+		k := testKey(name)
+		wantSame(t, s, insert(t, s, k, func(now time.Time) ledger.Operation {
+			o := received(k, now)
+			adjust(&o, now)
+			return o
+		}))
+	}
+}
+
+func testDamaged(t *testing.T, d Data) {
+	s := d.Open(t, Options{})
+	id := mustCreate(t, s, testKey("k"))
+	if err := d.Alter(t, id, "last_hash = key_hash"); err != nil {
+		t.Fatal(err)
+	}
+	events, err := s.Events(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ledger.VerifyChain(events, mustGet(t, s, id).LastHash) == nil {
+		t.Error("a history that does not end at its row verifies")
+	}
+	if err := d.Alter(t, id, "detail = key_hash"); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = s.Get(t.Context(), id)
+	wantUnavailable(t, "get", err)
+	wantUnavailable(t, "update", s.Update(t.Context(), ledger.ReadSet{ID: id}, change(note(""), unchanged)))
+}
