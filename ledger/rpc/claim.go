@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rpc
+
+import (
+	"context"
+	"errors"
+
+	"github.com/opsledger/opsledger/failpoint"
+	pb "github.com/opsledger/opsledger/gen/opsledger/v1"
+	"github.com/opsledger/opsledger/ledger"
+	"github.com/opsledger/opsledger/ledger/fingerprint"
+)
+
+// Claim registers an operation, or says what the ledger knows of it. With wait, it is decided again, under the same claim_id, whenever
+// the operation may have moved.
+func (s *Server) Claim(ctx context.Context, req *pb.ClaimRequest) (*pb.ClaimResponse, error) {
+	c, err := s.caller(ctx)
+	if err != nil {
+		return nil, s.fail(ctx, err, false)
+	}
+	cmd, digests, wait, err := s.claimOf(c, req)
+	if err != nil {
+		return nil, s.fail(ctx, err, false)
+	}
+	id := cmd.Key.Hash().OperationID()
+	annotate(ctx, cmd.Key.Tool, id)
+	if err := failpoint.Hit(ctx, failpoint.RPCClaimBeforeCommit); err != nil {
+		return nil, s.fail(ctx, err, false)
+	}
+	var answer ledger.Answer
+	err = s.ledger.Await(ctx, id, patience(ctx, wait), func(ctx context.Context) (bool, error) {
+		cmd.ToolAllowed = s.toolAllowed(c, cmd.Key.Tool) // by the policy of this moment
+		var err error
+		answer, err = s.ledger.Claim(ctx, cmd, digests)
+		return !mayYetMove(answer.Outcome), err
+	})
+	if err == nil {
+		err = failpoint.Hit(ctx, failpoint.RPCClaimAfterCommit)
+	}
+	tool := s.toolLabel(cmd.Key.Tool)
+	if err != nil {
+		err = s.whyNotAllowed(err, c, cmd.Key.Tool)
+		s.metrics.claimed(ctx, tool, claimRefused(err))
+		conflict := errors.Is(err, ledger.ErrFingerprintConflict)
+		return nil, s.fail(ctx, err, conflict && s.mayShow(ctx, c, cmd.Key.Tool))
+	}
+	s.metrics.claimed(ctx, tool, claimOutcomes[answer.Outcome])
+	return s.claimResponse(ctx, c, req, answer), nil
+}
+
+// mayYetMove: what a Claim that waits goes on waiting for. That includes people: an approval is worth waiting for, too.
+func mayYetMove(o ledger.Outcome) bool {
+	switch o {
+	case ledger.OutcomeInProgress, ledger.OutcomeUnknown, ledger.OutcomeAwaitingApproval, ledger.OutcomeBlocked, ledger.OutcomeWaiting:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s *Server) claimResponse(ctx context.Context, c caller, req *pb.ClaimRequest, a ledger.Answer) *pb.ClaimResponse {
+	m := &pb.ClaimResponse{NextAction: pb.NextAction(a.NextAction())}
+	op := a.Operation
+	if op != nil {
+		contract, _ := s.ledger.Contract(op.Tool)
+		st := standing(op, contract)
+		if a.Outcome != ledger.OutcomeGranted { // decided at the store's time, so it is the better word
+			st.Outcome, st.Wait = a.Outcome, a.Wait
+		}
+		m.Operation = encodeOperation(op, st, s.policy.ToolAllowed(c.principal, op.Tool))
+		m.RememberedUntil = rememberedUntil(op, contract)
+		annotateFingerprint(ctx, op.Fingerprint)
+	}
+	wait := encodeWait(a.Wait)
+	switch a.Outcome {
+	case ledger.OutcomeGranted:
+		m.Outcome = &pb.ClaimResponse_Granted{Granted: encodeGrant(op, a.Grant)}
+	case ledger.OutcomeCompleted:
+		m.Replayed = true
+		m.Outcome = &pb.ClaimResponse_Completed{Completed: encodeReplay(op, s.mayShow(ctx, c, op.Tool), req.GetAcceptSchemas())}
+	case ledger.OutcomeFailed:
+		m.Replayed = true
+		m.Outcome = &pb.ClaimResponse_Failed{Failed: encodeFailure(op, s.mayShow(ctx, c, op.Tool))}
+	case ledger.OutcomeInProgress:
+		m.Outcome = &pb.ClaimResponse_InProgress{InProgress: wait}
+	case ledger.OutcomeAwaitingApproval:
+		m.Outcome = &pb.ClaimResponse_AwaitingApproval{AwaitingApproval: wait}
+	case ledger.OutcomeBlocked:
+		m.Outcome = &pb.ClaimResponse_Blocked{Blocked: wait}
+	case ledger.OutcomeWaiting:
+		m.Outcome = &pb.ClaimResponse_Waiting{Waiting: wait}
+	default:
+		m.Outcome = &pb.ClaimResponse_Unknown{Unknown: wait}
+	}
+	return m
+}
+
+// digests is a request that can be digested under every secret of the ring; it is canonicalised once.
+type digests struct {
+	ring      *fingerprint.Ring
+	request   fingerprint.Canonical
+	relations fingerprint.Relations
+	subject   string
+}
+
+// Fingerprint implements ledger.Request. A record's secret that the ring lacks, or a spec that this release lacks, is ErrRecordTooNew:
+// nothing can be said, least of all "different".
+func (d *digests) Fingerprint(like *ledger.Fingerprint) (ledger.Fingerprint, error) {
+	secret, contract := d.ring.Primary(), ""
+	if like != nil {
+		if fingerprint.CheckSpec(int(like.Spec)) != nil {
+			return ledger.Fingerprint{}, ledger.ErrRecordTooNew
+		}
+		var err error
+		if secret, err = d.ring.Secret(like.SecretID); err != nil {
+			return ledger.Fingerprint{}, ledger.ErrRecordTooNew
+		}
+		contract = like.Contract
+	}
+	f := fingerprint.Digest(d.request, d.relations, secret)
+	return ledger.Fingerprint{
+		Spec: uint16(f.Spec), SecretID: f.SecretID, Contract: contract, Digest: f.Digest, Categories: f.Categories,
+	}, nil
+}
+
+// SubjectDigest implements ledger.Request.
+func (d *digests) SubjectDigest(f ledger.Fingerprint) ([]byte, error) {
+	if d.subject == "" {
+		return nil, nil
+	}
+	secret, err := d.ring.Secret(f.SecretID)
+	if err != nil {
+		return nil, ledger.ErrRecordTooNew
+	}
+	digest := fingerprint.SubjectDigest(d.subject, secret)
+	return digest[:], nil
+}
+
+// SubjectDigests implements ledger.Request.
+func (d *digests) SubjectDigests() [][]byte { return subjectDigests(d.ring, d.subject) }
+
+func subjectDigests(ring *fingerprint.Ring, subject string) [][]byte {
+	if subject == "" {
+		return nil
+	}
+	var all [][]byte
+	for _, id := range ring.IDs() {
+		secret, err := ring.Secret(id)
+		if err != nil { // an id of the ring is in the ring
+			continue
+		}
+		digest := fingerprint.SubjectDigest(subject, secret)
+		all = append(all, digest[:])
+	}
+	return all
+}
+
+// rulesOf a contract for its requests.
+func rulesOf(c ledger.Contract) fingerprint.Rules {
+	rules := fingerprint.Rules{Fields: make(map[string]fingerprint.Field, len(c.Categories))}
+	for field, category := range c.Categories {
+		rules.Fields[field] = fingerprint.Field{Category: category}
+	}
+	return rules
+}

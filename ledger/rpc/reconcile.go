@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rpc
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/opsledger/opsledger/failpoint"
+	pb "github.com/opsledger/opsledger/gen/opsledger/v1"
+	"github.com/opsledger/opsledger/ledger"
+	"github.com/opsledger/opsledger/ledger/fingerprint"
+)
+
+// reconciler is who may say what a target says. Its right is by tool, over all scopes: it needs no scope of its own.
+func (s *Server) reconciler(ctx context.Context) (ledger.Actor, ledger.May, error) {
+	p, err := s.principal(ctx)
+	if err != nil {
+		return ledger.Actor{}, nil, err
+	}
+	if roles, ok := s.policy.(interface {
+		HasAnyRole(p ledger.Principal, role ledger.Role) bool
+	}); ok && !roles.HasAnyRole(p, ledger.RoleReconciler) {
+		return ledger.Actor{}, nil, ledger.ErrRoleRequired
+	}
+	return ledger.Actor{Kind: ledger.ActorReconciler, Name: p}, func(op *ledger.Operation) error {
+		if !s.policy.HasRole(p, ledger.RoleReconciler, op.Tool) {
+			return ledger.ErrOperationNotFound
+		}
+		return nil
+	}, nil
+}
+
+// BeginCheck takes an operation for a check of its target.
+func (s *Server) BeginCheck(ctx context.Context, req *pb.BeginCheckRequest) (*pb.BeginCheckResponse, error) {
+	actor, may, err := s.reconciler(ctx)
+	if err != nil {
+		return nil, s.fail(ctx, err, false)
+	}
+	f := &form{}
+	id := f.operationID("operation_id", req.GetOperationId())
+	f.uuid("command_id", req.GetCommandId())
+	if err := f.err(); err != nil {
+		return nil, s.fail(ctx, err, false)
+	}
+	answer, err := s.do(ctx, points{failpoint.RPCBeginCheckBeforeCommit, failpoint.RPCBeginCheckAfterCommit}, id,
+		ledger.BeginCheck{CommandID: ledger.CommandID(req.GetCommandId()), Actor: actor}, may)
+	if err != nil {
+		return nil, s.fail(ctx, err, false)
+	}
+	op := answer.Operation
+	contract, _ := s.ledger.Contract(op.Tool)
+	m := &pb.BeginCheckResponse{Operation: encodeOperation(op, standing(op, contract), true), CheckNumber: answer.CheckNumber}
+	if answer.CheckNumber != 0 {
+		m.Lease = durationpb.New(answer.CheckLease)
+		m.DownstreamKey = op.KeyHash.DownstreamKey()
+		m.TargetAttributes = op.TargetAttributes
+		m.FirstGrantTime = encodeTime(op.FirstStart)
+		m.Epoch = op.Grant.Epoch
+	}
+	return m, nil
+}
+
+// Reconcile submits evidence from the target.
+func (s *Server) Reconcile(ctx context.Context, req *pb.ReconcileRequest) (*pb.ReconcileResponse, error) {
+	actor, may, err := s.reconciler(ctx)
+	if err != nil {
+		return nil, s.fail(ctx, err, false)
+	}
+	f := &form{}
+	var id ledger.OperationID
+	byKey := false
+	switch req.GetSelector().(type) {
+	case *pb.ReconcileRequest_OperationId:
+		id = f.operationID("operation_id", req.GetOperationId())
+	case *pb.ReconcileRequest_DownstreamKey:
+		byKey = true
+		f.want(isDownstreamKey(req.GetDownstreamKey()), "downstream_key", "must be 32 lower-case hex digits")
+	default:
+		f.want(false, "selector", ruleRequired)
+	}
+	f.uuid("command_id", req.GetCommandId())
+	evidenceOf(f, req.GetEvidence(), ledger.Contract{}) // the form, before anything is looked up
+	if err = f.err(); err == nil && byKey {
+		id, err = s.ledger.ByDownstreamKey(ctx, req.GetDownstreamKey())
+	}
+	var evidence ledger.Evidence
+	if err == nil {
+		evidence, err = s.judged(ctx, id, req.GetEvidence(), may)
+	}
+	if err != nil {
+		return nil, s.fail(ctx, err, false)
+	}
+	answer, err := s.do(ctx, points{failpoint.RPCReconcileBeforeCommit, failpoint.RPCReconcileAfterCommit}, id, ledger.Reconcile{
+		CommandID: ledger.CommandID(req.GetCommandId()), Actor: actor, CheckNumber: req.GetCheckNumber(), Evidence: evidence,
+	}, may)
+	if err != nil {
+		return nil, s.fail(ctx, err, false)
+	}
+	op := answer.Operation
+	contract, _ := s.ledger.Contract(op.Tool)
+	return &pb.ReconcileResponse{
+		Operation: encodeOperation(op, standing(op, contract), true), Disposition: pb.Disposition(answer.Disposition),
+	}, nil
+}
+
+func isDownstreamKey(s string) bool {
+	b, err := hex.DecodeString(s)
+	return err == nil && len(b) == 16 && s == strings.ToLower(s)
+}
+
+// judged decodes evidence under the tool's contract, and compares what was observed with what was asked for.
+func (s *Server) judged(ctx context.Context, id ledger.OperationID, e *pb.Evidence, may ledger.May) (ledger.Evidence, error) {
+	op, _, err := s.ledger.Look(ctx, id, may)
+	if err != nil {
+		return ledger.Evidence{}, err
+	}
+	contract, _ := s.ledger.Contract(op.Tool)
+	f := &form{}
+	ev := evidenceOf(f, e, contract)
+	if found := e.GetFound(); found != nil {
+		ev.Different, ev.Missing, err = s.observed(f, op.Fingerprint, found.GetObservedJson(), contract)
+		if err != nil {
+			return ledger.Evidence{}, err
+		}
+	}
+	return ev, f.err()
+}
+
+// observed compares by category. Without an observation everything that the contract wants verified is missing.
+func (s *Server) observed(f *form, stored ledger.Fingerprint, text []byte, contract ledger.Contract) (different, missing []string, err error) {
+	if len(text) == 0 {
+		return nil, slices.Sorted(slices.Values(contract.Verify)), nil
+	}
+	secret, err := s.ring.Secret(stored.SecretID)
+	if err != nil {
+		return nil, nil, ledger.ErrRecordTooNew
+	}
+	v, err := fingerprint.VerifyObserved(fingerprint.Fingerprint{
+		Spec: int(stored.Spec), SecretID: stored.SecretID, Digest: stored.Digest, Categories: stored.Categories,
+	}, text, rulesOf(contract), secret, contract.Verify)
+	var broken *fingerprint.Error
+	switch {
+	case errors.As(err, &broken):
+		f.want(false, "evidence.found.observed_json", broken.Error())
+	case err != nil:
+		return nil, nil, ledger.ErrRecordTooNew
+	}
+	return v.Different, v.Missing, nil
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rpc
+
+import (
+	"context"
+	"crypto/hmac"
+	"errors"
+	"log/slog"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+
+	pb "github.com/opsledger/opsledger/gen/opsledger/v1"
+	"github.com/opsledger/opsledger/ledger"
+	"github.com/opsledger/opsledger/ledger/fingerprint"
+)
+
+// Identify returns the principal of a call, as an interceptor found it in the verified certificate.
+type Identify func(ctx context.Context) (ledger.Principal, error)
+
+// Options of a Server. The zero value is usable.
+type Options struct {
+	// Log; nil: slog.Default().
+	Log *slog.Logger
+	// Meter for the metrics; nil: the global provider's.
+	Meter metric.Meter
+	// Strict refuses new work of tools without a contract (TOOL_UNKNOWN). What is recorded is replayed and reported as before.
+	Strict bool
+	// ToolValidFor is how long clients may rely on GetTool; 0: 5 minutes.
+	ToolValidFor time.Duration
+}
+
+// Server implements LedgerService. It holds no state of its own and is safe for concurrent use.
+type Server struct {
+	pb.UnimplementedLedgerServiceServer
+
+	ledger   *ledger.Ledger
+	policy   ledger.Policy
+	ring     *fingerprint.Ring
+	identify Identify
+	log      *slog.Logger
+	metrics  *metrics
+	strict   bool
+	validFor time.Duration
+}
+
+// New makes a server. A policy that also has the method HasAnyRole(ledger.Principal, ledger.Role) bool lets it refuse a caller
+// without any role before it looks at an operation; without, such a caller gets NOT_FOUND.
+func New(l *ledger.Ledger, policy ledger.Policy, ring *fingerprint.Ring, identify Identify, o Options) (*Server, error) {
+	if l == nil || policy == nil || ring == nil || identify == nil {
+		return nil, errors.New("a server needs a ledger, a policy, a ring of secrets and a source of identity")
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.ToolValidFor == 0 {
+		o.ToolValidFor = 5 * time.Minute
+	}
+	m, err := newMetrics(o.Meter)
+	if err != nil {
+		return nil, err
+	}
+	return &Server{
+		ledger: l, policy: policy, ring: ring, identify: identify, log: o.Log, metrics: m, strict: o.Strict, validFor: o.ToolValidFor,
+	}, nil
+}
+
+// caller is who calls, by certificate and policy.
+type caller struct {
+	principal ledger.Principal
+	scope     ledger.Scope
+	subjects  ledger.SubjectRule
+}
+
+func (c caller) actor() ledger.Actor { return ledger.Actor{Kind: ledger.ActorWorker, Name: c.principal} }
+
+func (s *Server) principal(ctx context.Context) (ledger.Principal, error) {
+	p, err := s.identify(ctx)
+	if err != nil || p == "" { // why is the interceptor's to tell
+		return "", ledger.ErrIdentityInvalid
+	}
+	return p, nil
+}
+
+// caller refuses who has no scope.
+func (s *Server) caller(ctx context.Context) (caller, error) {
+	p, err := s.principal(ctx)
+	if err != nil {
+		return caller{}, err
+	}
+	scope, subjects, ok := s.policy.Scope(p)
+	if !ok || scope == "" {
+		return caller{}, ledger.ErrIdentityInvalid
+	}
+	return caller{principal: p, scope: scope, subjects: subjects}, nil
+}
+
+// maySay checks the right to name a subject, or the duty.
+func (c caller) maySay(field, subject string) error {
+	rule := ""
+	switch {
+	case subject != "" && c.subjects == ledger.SubjectForbidden:
+		rule = "must be empty: the policy gives the caller no right to act for a subject"
+	case subject == "" && c.subjects == ledger.SubjectRequired:
+		rule = "must be set: the policy makes the caller act for a subject"
+	default:
+		return nil
+	}
+	return &ledger.Refusal{Err: ledger.ErrSubjectNotAllowed, Violations: []ledger.Violation{{Field: field, Rule: rule}}}
+}
+
+// sameScope lets a worker's report through; the claim_id proves the rest, and the core hides the operation from who can't show one.
+func (c caller) sameScope(op *ledger.Operation) error {
+	if op.Scope != c.scope {
+		return ledger.ErrOperationNotFound
+	}
+	return nil
+}
+
+// sameSubject lets through who also names the subject of an operation that has one.
+func (s *Server) sameSubject(c caller, subject string) ledger.May {
+	return func(op *ledger.Operation) error {
+		if err := c.sameScope(op); err != nil || len(op.SubjectDigest) == 0 {
+			return err
+		}
+		secret, err := s.ring.Secret(op.Fingerprint.SecretID)
+		if err != nil || subject == "" { // who can't be recognised is a stranger
+			return ledger.ErrOperationNotFound
+		}
+		digest := fingerprint.SubjectDigest(subject, secret)
+		if !hmac.Equal(digest[:], op.SubjectDigest) {
+			return ledger.ErrOperationNotFound
+		}
+		return nil
+	}
+}
+
+// toolAllowed: the policy lets the caller use the tool now, and a strict ledger knows it.
+func (s *Server) toolAllowed(c caller, tool ledger.Tool) bool {
+	return s.policy.ToolAllowed(c.principal, tool) && !s.unknownTool(tool)
+}
+
+func (s *Server) unknownTool(tool ledger.Tool) bool {
+	if !s.strict {
+		return false
+	}
+	_, declared := s.ledger.Contract(tool)
+	return !declared
+}
+
+// whyNotAllowed tells a tool that a strict ledger does not know from one that the policy withholds.
+func (s *Server) whyNotAllowed(err error, c caller, tool ledger.Tool) error {
+	if errors.Is(err, ledger.ErrToolNotAllowed) && s.policy.ToolAllowed(c.principal, tool) {
+		return ledger.ErrToolUnknown
+	}
+	return err
+}
+
+// mayShow: the caller may see results of this tool now. Own scope and subject have been checked before.
+func (s *Server) mayShow(ctx context.Context, c caller, tool ledger.Tool) bool {
+	allowed := s.policy.ToolAllowed(c.principal, tool)
+	s.metrics.replayAuthorized(ctx, allowed)
+	return allowed
+}
+
+// show an operation to a worker of its scope, as it stands after its last event.
+func (s *Server) show(c caller, op *ledger.Operation) (*pb.Operation, ledger.Standing) {
+	if op == nil {
+		return nil, ledger.Standing{}
+	}
+	contract, _ := s.ledger.Contract(op.Tool)
+	st := standing(op, contract)
+	return encodeOperation(op, st, s.policy.ToolAllowed(c.principal, op.Tool)), st
+}
+
+// fail ends a call with a status. showResource: see there.
+func (s *Server) fail(ctx context.Context, err error, showResource bool) error {
+	s.metrics.rejected(ctx, rejectionOf(err))
+	return fail(ctx, s.log, err, showResource)
+}
+
+// waitMargin is what a wait leaves of the call's deadline, so that its last answer arrives.
+const waitMargin = 250 * time.Millisecond
+
+// patience is how long a call may wait, at most to a little before its deadline.
+func patience(ctx context.Context, wait time.Duration) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok {
+		wait = min(wait, time.Until(deadline)-waitMargin)
+	}
+	return max(wait, 0)
+}
