@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/opsledger/opsledger/ledger"
+)
+
+var (
+	scriptWorker      = ledger.Actor{Kind: ledger.ActorWorker, Name: "agent"}
+	scriptLoop        = ledger.Actor{Kind: ledger.ActorRecovery, Name: "recovery"}
+	scriptProbe       = ledger.Actor{Kind: ledger.ActorReconciler, Name: "evidence"}
+	scriptInspections = map[string]ledger.Inspection{
+		"unchanged": ledger.InspectUnchanged, "changed": ledger.InspectChanged, "gone": ledger.InspectGone,
+		"no-version": ledger.InspectNoVersion, "indeterminate": ledger.InspectIndeterminate,
+	}
+)
+
+// parse reads a line as a command of the ledger.
+func (s *script) parse(w *scriptLine, on string) ledger.Command {
+	switch w.td.Cmd {
+	case "claim":
+		return s.claim(w, on)
+	case "start":
+		return ledger.Start{ClaimID: claimID(w.first()), Actor: scriptWorker, ToolAllowed: true}
+	case "renew":
+		return ledger.Renew{ClaimID: claimID(w.first()), Actor: scriptWorker, Lease: w.duration("lease", 0)}
+	case "succeeded":
+		return ledger.Complete{ClaimID: claimID(w.first()), Actor: scriptWorker, Succeeded: chargeResult(w.text("resource", "ch_1")), SentExactlyOnce: w.flag("once")}
+	case "rejected":
+		f := &ledger.Failure{Kind: ledger.Declined, Code: w.text("code", "card_declined")}
+		return ledger.Complete{ClaimID: claimID(w.first()), Actor: scriptWorker, Rejected: f, SentExactlyOnce: w.flag("once")}
+	case "not-executed":
+		ne := &ledger.NotExecuted{Kind: ledger.NeverSent, RetryAfter: w.duration("retry-after", 0)}
+		if w.flag("refused") {
+			ne.Kind = ledger.RefusedBeforeAcceptance
+		}
+		return ledger.Complete{ClaimID: claimID(w.first()), Actor: scriptWorker, NotExecuted: ne, SentExactlyOnce: w.flag("once")}
+	case "mark-unknown":
+		return ledger.MarkUnknown{ClaimID: claimID(w.first()), Actor: scriptWorker, Cause: ledger.CauseTimeout}
+	case "cancel":
+		return ledger.Cancel{ClaimID: claimID(w.first()), Actor: scriptWorker}
+	case "check":
+		return ledger.BeginCheck{Actor: scriptLoop}
+	case "evidence":
+		return s.evidence(w)
+	case "inspect":
+		current := ledger.ResourceRef{Type: "charge", ID: w.text("resource", "ch_1"), Version: w.text("version", "1")}
+		return ledger.Inspect{Actor: scriptLoop, Outcome: scriptInspections[w.first()], Current: current}
+	case "regrant":
+		return ledger.Regrant{Actor: scriptLoop}
+	case "expire":
+		return ledger.Expire{Actor: scriptLoop}
+	case "retire":
+		return ledger.Retire{Actor: scriptLoop, Referenced: w.flag("referenced")}
+	}
+	return s.person(w, on)
+}
+
+func (s *script) claim(w *scriptLine, on string) ledger.Claim {
+	given := ledger.Key{Scope: "team", Tool: ledger.Tool(w.text("tool", "payments.charge")), Task: ledger.Task(w.text("task", "task-1")), Key: on}
+	key, known := s.ops[on]
+	if !known {
+		key = given
+		s.ops[on] = key
+	}
+	name := w.first()
+	c := ledger.Claim{
+		Key: key, ClaimID: claimID(name), WorkerID: w.text("worker", "worker-"+name), Actor: scriptWorker, Fingerprint: scriptFingerprint(w.text("request", "request")),
+		Lease: w.duration("lease", 0), Reserve: w.flag("reserve"), ToolAllowed: !w.flag("revoked"),
+		IntentTime: s.begins.Add(w.duration("intent", 0)), EffectHint: enum(w, "hint", 0, ledger.Unsafe),
+	}
+	if original := w.text("compensates", ""); original != "" {
+		c.Compensates = s.id(original)
+	}
+	if original := w.text("corrects", ""); original != "" {
+		c.Corrects = s.id(original)
+	}
+	for _, other := range w.list("distinct-from") {
+		c.DistinctFrom = append(c.DistinctFrom, s.id(other))
+	}
+	return c
+}
+
+func (s *script) evidence(w *scriptLine) ledger.Reconcile {
+	r := ledger.Reconcile{CommandID: s.commandID(w), Actor: scriptProbe}
+	if answers := w.text("answers", ""); answers != "" {
+		number, ok := s.checks[answers]
+		if !ok {
+			w.td.Fatalf(w.t, "no check was taken as %s", answers)
+		}
+		r.CheckNumber, r.Actor = number, scriptLoop
+	}
+	e := ledger.Evidence{Finding: named(w, w.first(), ledger.Indeterminate), Source: "status query", RetryAfter: w.duration("retry-after", 0)}
+	switch e.Finding {
+	case ledger.FoundResource:
+		e.Result = chargeResult(w.text("resource", "ch_1"))
+		e.Different, e.Missing = w.list("different"), w.list("missing")
+		e.CreateTime = s.begins.Add(w.duration("created", 0))
+	case ledger.RejectedThere:
+		e.Rejected = &ledger.Failure{Kind: ledger.Declined, Code: w.text("code", "card_declined")}
+	case ledger.NotAccepted:
+		e.Final = w.flag("final")
+	case ledger.AmbiguousThere:
+		e.Candidates = []ledger.ResourceRef{{Type: "charge", ID: "ch_1"}, {Type: "charge", ID: "ch_2"}}
+	case ledger.Indeterminate:
+		e.Cause = enum(w, "cause", ledger.QueryTimeout, ledger.QueryNotUnderstood)
+	}
+	r.Evidence = e
+	return r
+}
+
+// person reads a decision of a person, who has looked at the present version unless the line names another.
+func (s *script) person(w *scriptLine, on string) ledger.Command {
+	by := ledger.Actor{Kind: ledger.ActorPerson, Name: ledger.Principal(w.text("by", "ops-a"))}
+	id := s.commandID(w)
+	version := uint64(0)
+	if op, _ := s.sys.read(s.id(on)); op != nil {
+		version = op.Version
+	}
+	if n, err := strconv.ParseUint(w.text("version", "-"), 10, 64); err == nil {
+		version = n
+	}
+	note := w.text("note", "looked at it")
+	switch w.td.Cmd {
+	case "take-over":
+		return ledger.TakeOver{CommandID: id, Actor: by, ExpectedVersion: version, Reason: note}
+	case "hand-back":
+		return ledger.HandBack{CommandID: id, Actor: by, ExpectedVersion: version, Reason: note}
+	case "check-now":
+		return ledger.CheckNow{CommandID: id, Actor: by, Reason: note}
+	case "approve", "reject":
+		return ledger.Approve{CommandID: id, Actor: by, ExpectedVersion: version, Approved: w.td.Cmd == "approve", Note: note}
+	case "note":
+		through, _ := strconv.ParseUint(w.text("through", "0"), 10, 64)
+		return ledger.Note{CommandID: id, Actor: by, Text: note, AcknowledgeThrough: through}
+	case "resolve":
+		r := ledger.Resolution{Note: note, SearchTime: s.sys.now()}
+		if searched := w.text("searched", ""); searched != "" {
+			r.SearchTime = s.begins.Add(w.parse(searched))
+		}
+		switch w.first() {
+		case "happened":
+			r.Happened = chargeResult(w.text("resource", "ch_1"))
+		case "never-happened-retry":
+			r.NeverHappenedTry = &ledger.NotExecuted{Kind: ledger.AbsentAtTarget}
+		case "never-happened-stop":
+			r.NeverHappenedEnd = &ledger.Failure{Kind: ledger.Abandoned}
+		}
+		return ledger.Resolve{CommandID: id, Actor: by, ExpectedVersion: version, Resolution: r}
+	}
+	w.td.Fatalf(w.t, "there is no command %q", w.td.Cmd)
+	return nil
+}
+
+// commandID is a new one for each line that does not name its own.
+func (s *script) commandID(w *scriptLine) ledger.CommandID {
+	s.commands++
+	return ledger.CommandID(scriptID(w.text("id", fmt.Sprintf("command-%d", s.commands))))
+}
+
+func claimID(name string) ledger.ClaimID { return ledger.ClaimID(scriptID(name)) }
+
+func chargeResult(id string) *ledger.Result {
+	return &ledger.Result{Resource: ledger.ResourceRef{Type: "charge", ID: id, Version: "1"}, Code: "created"}
+}
+
+func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
+
+var refusalNames = map[string]error{
+	"VALIDATION": ledger.ErrValidation, "FINGERPRINT_CONFLICT": ledger.ErrFingerprintConflict, "DUPLICATE_INTENT": ledger.ErrDuplicateIntent,
+	"KEY_RETIRED": ledger.ErrKeyRetired, "KEY_TOO_OLD": ledger.ErrKeyTooOld, "STALE_GRANT": ledger.ErrStaleGrant, "LEASE_OVER": ledger.ErrLeaseOver,
+	"COMMAND_REUSED": ledger.ErrCommandReused, "STALE_VERSION": ledger.ErrStaleVersion, "TOO_EARLY": ledger.ErrTooEarly,
+	"NOT_IN_CUSTODY": ledger.ErrNotInCustody, "SECOND_PERSON_REQUIRED": ledger.ErrSecondPersonRequired,
+	"ORIGINAL_HAS_NO_EFFECT": ledger.ErrOriginalHasNoEffect, "DEPENDENCY_FAILED": ledger.ErrDependencyFailed,
+	"NOT_REVERSIBLE": ledger.ErrNotReversible, "HELD_BY_OPERATOR": ledger.ErrHeldByOperator, "TOOL_PAUSED": ledger.ErrToolPaused,
+	"ORIGINAL_UNSETTLED": ledger.ErrOriginalUnsettled, "BLOCKED": ledger.ErrBlocked, "ILLEGAL_TRANSITION": ledger.ErrIllegalTransition,
+	"TOOL_NOT_ALLOWED": ledger.ErrToolNotAllowed, "OPERATION_NOT_FOUND": ledger.ErrOperationNotFound,
+}
+
+func refusalName(err error) string {
+	for name, sentinel := range refusalNames {
+		if errors.Is(err, sentinel) {
+			return name
+		}
+	}
+	return "an error that no refusal names"
+}
+
+// scriptTarget is a tiny target: what was sent to it, and the effects that it has. It deduplicates by key for as long as its
+// contract says, if that is KEYED.
+type scriptTarget struct {
+	windows map[string]time.Time // by claim: until when its worker may send, as the worker counts
+	sides   map[string]*scriptSide
+}
+
+type scriptSide struct {
+	flying     []string
+	effects    []string
+	remembered time.Time
+}
+
+func newScriptTarget() *scriptTarget {
+	return &scriptTarget{windows: map[string]time.Time{}, sides: map[string]*scriptSide{}}
+}
+
+func (m *scriptTarget) of(on string) *scriptSide {
+	if m.sides[on] == nil {
+		m.sides[on] = &scriptSide{}
+	}
+	return m.sides[on]
+}
+
+// learn: the worker counts what is left from when it sent the call.
+func (m *scriptTarget) learn(claim string, sent time.Time, window time.Duration) {
+	if until := sent.Add(window); until.After(m.windows[claim]) {
+		m.windows[claim] = until
+	}
+}
+
+func (m *scriptTarget) line(w *scriptLine, now time.Time, c ledger.Contract, on string) string {
+	side := m.of(on)
+	if w.td.Cmd == "send" {
+		claim := w.first()
+		packet := w.text("as", claim)
+		until, granted := m.windows[claim]
+		switch {
+		case !granted:
+			return "not sent: it knows of no send window"
+		case !until.After(now):
+			return "not sent: its send window is over"
+		}
+		side.flying = append(side.flying, packet)
+		return "on its way"
+	}
+	packet := w.first()
+	i := slices.Index(side.flying, packet)
+	if i < 0 {
+		w.td.Fatalf(w.t, "%s is not on its way", packet)
+	}
+	side.flying = slices.Delete(side.flying, i, i+1)
+	remembers := len(side.effects) > 0 && (c.KeyRetention == 0 || now.Before(side.remembered.Add(c.KeyRetention)))
+	switch {
+	case w.td.Cmd == "refuses":
+		return "no effect"
+	case w.td.Cmd == "drops":
+		return "no effect"
+	case c.Effect == ledger.Keyed && remembers:
+		return "seen before: " + side.effects[0]
+	}
+	id := fmt.Sprintf("ch_%d", len(side.effects)+1)
+	side.effects, side.remembered = append(side.effects, id), now
+	return "effect " + id
+}
+
+func (m *scriptTarget) look(on string) string {
+	if e := m.of(on).effects; len(e) > 0 {
+		return fmt.Sprintf("%d effects: %v", len(e), e)
+	}
+	return "nothing there"
+}

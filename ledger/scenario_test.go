@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger_test
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+)
+
+// systems are what every scenario runs on.
+var systems = []struct {
+	name string
+	make func(declared) system
+}{
+	{"decide", func(c declared) system { return decideSystem{shelf: newShelf(), contracts: c} }},
+	{"service", func(c declared) system { return newLedgerSystem(c) }},
+}
+
+// decideOnly names the files that the service can't run yet, and why.
+var decideOnly = map[string]string{
+	"t17-two-refunds.txt": "the service does not yet read the other compensations of an original",
+}
+
+// TestScenarios runs every file of testdata/scenarios. Their expectations are written by hand against the state table: the flag that
+// would rewrite them fails the test instead.
+func TestScenarios(t *testing.T) {
+	if f := flag.Lookup("rewrite"); f != nil && f.Value.String() != "false" {
+		t.Fatal("scenarios are written by hand: nothing rewrites them")
+	}
+	files, err := filepath.Glob("testdata/scenarios/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scenarios: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			for _, s := range systems {
+				t.Run(s.name, func(t *testing.T) {
+					if why, ok := decideOnly[filepath.Base(file)]; ok && s.name != "decide" {
+						t.Skip(why)
+					}
+					contracts := declared{}
+					runScenario(t, file, newScript(s.make(contracts), contracts))
+				})
+			}
+		})
+	}
+}
+
+func runScenario(t *testing.T, file string, s *script) {
+	text, err := os.ReadFile(file) // as text: nothing here holds the file open for writing
+	if err != nil {
+		t.Fatal(err)
+	}
+	datadriven.RunTestFromString(t, string(text), s.line)
+}
