@@ -73,7 +73,9 @@ type caller struct {
 	subjects  ledger.SubjectRule
 }
 
-func (c caller) actor() ledger.Actor { return ledger.Actor{Kind: ledger.ActorWorker, Name: c.principal} }
+func (c caller) actor() ledger.Actor {
+	return ledger.Actor{Kind: ledger.ActorWorker, Name: c.principal}
+}
 
 func (s *Server) principal(ctx context.Context) (ledger.Principal, error) {
 	p, err := s.identify(ctx)

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rpc_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/metric"
+	"go.uber.org/goleak"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "github.com/opsledger/opsledger/gen/opsledger/v1"
+	"github.com/opsledger/opsledger/ledger"
+	"github.com/opsledger/opsledger/ledger/fingerprint"
+	"github.com/opsledger/opsledger/ledger/rpc"
+	"github.com/opsledger/opsledger/ledger/sqlite"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// world is one ledger behind one server, with a clock that tests move.
+type world struct {
+	client    pb.LedgerServiceClient
+	ledger    *ledger.Ledger
+	policy    *policy
+	contracts contracts
+	offset    atomic.Int64
+	draining  atomic.Bool
+	ring      *fingerprint.Ring
+}
+
+type setup struct {
+	contracts contracts
+	log       *slog.Logger
+	meter     metric.Meter
+	strict    bool
+	ring      *fingerprint.Ring
+	store     ledger.Store                                        // nil: SQLite in a fresh file
+	service   func(pb.LedgerServiceServer) pb.LedgerServiceServer // wraps the server
+	identify  func(ctx context.Context) (ledger.Principal, error) // nil: the test's own metadata
+}
+
+// newWorld starts it. The principals agent-a and agent-b have scopes of their own, fleet-1 and fleet-2 share one.
+func newWorld(t *testing.T, s setup) *world {
+	t.Helper()
+	w := &world{policy: newPolicy(), contracts: s.contracts, ring: s.ring}
+	if w.ring == nil {
+		w.ring = newRing(t, "k1")
+	}
+	if s.store == nil {
+		store, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "ledger.db"), sqlite.Options{
+			Now: func(host time.Time) time.Time { return host.Add(time.Duration(w.offset.Load())) },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = store.Close() })
+		if err := store.Migrate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.store = store
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	if s.identify == nil {
+		s.identify = principalFrom
+	}
+	w.ledger = ledger.New(s.store, w.contracts)
+	server, err := rpc.New(w.ledger, w.policy, w.ring, s.identify, rpc.Options{Log: s.log, Meter: s.meter, Strict: s.strict})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var service pb.LedgerServiceServer = server
+	if s.service != nil {
+		service = s.service(server)
+	}
+	w.client = serve(t, service, rpc.Interceptors(gate{}, rpc.InterceptorOptions{Log: s.log, Draining: w.draining.Load}))
+	return w
+}
+
+func serve(t *testing.T, service pb.LedgerServiceServer, options []grpc.ServerOption) pb.LedgerServiceClient {
+	t.Helper()
+	g := grpc.NewServer(options...)
+	pb.RegisterLedgerServiceServer(g, service)
+	listener := bufconn.Listen(1 << 20)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = g.Serve(listener)
+	}()
+	conn, err := grpc.NewClient("passthrough:///ledger",
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }),
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = conn.Close()
+		g.Stop()
+		<-done
+	})
+	return pb.NewLedgerServiceClient(conn)
+}
+
+func newRing(t *testing.T, ids ...string) *fingerprint.Ring {
+	t.Helper()
+	var secrets []fingerprint.Secret
+	for _, id := range ids {
+		key := make([]byte, fingerprint.MinSecretSize)
+		copy(key, "a key for tests "+id)
+		secret, err := fingerprint.NewSecret(id, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		secrets = append(secrets, secret)
+	}
+	ring, err := fingerprint.NewRing(ids[0], secrets...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ring
+}
+
+func (w *world) pass(d time.Duration) { w.offset.Add(int64(d)) }
+
+func (w *world) now() time.Time { return time.Now().Add(time.Duration(w.offset.Load())) }
+
+// gate stands for the one that reads certificates: it believes the test's metadata.
+type gate struct{}
+
+type principalKey struct{}
+
+func (gate) Unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if md, ok := metadata.FromIncomingContext(ctx); ok && len(md.Get("test-principal")) == 1 {
+		ctx = context.WithValue(ctx, principalKey{}, ledger.Principal(md.Get("test-principal")[0]))
+	}
+	return handler(ctx, req)
+}
+
+func (gate) Stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	return handler(srv, stream)
+}
+
+func principalFrom(ctx context.Context) (ledger.Principal, error) {
+	p, ok := ctx.Value(principalKey{}).(ledger.Principal)
+	if !ok {
+		return "", errors.New("no principal")
+	}
+	return p, nil
+}
+
+// as calls in the name of a principal.
+func as(t *testing.T, p string) context.Context {
+	return metadata.AppendToOutgoingContext(t.Context(), "test-principal", p)
+}
+
+type policy struct {
+	scopes   map[ledger.Principal]ledger.Scope
+	subjects map[ledger.Principal]ledger.SubjectRule
+	revoked  atomic.Pointer[ledger.Tool]
+	roles    map[ledger.Principal][]ledger.Tool
+}
+
+func newPolicy() *policy {
+	return &policy{
+		scopes: map[ledger.Principal]ledger.Scope{
+			"agent-a": "a", "agent-b": "b", "fleet-1": "fleet", "fleet-2": "fleet", "serves-users": "users", "always-for-users": "users",
+		},
+		subjects: map[ledger.Principal]ledger.SubjectRule{
+			"serves-users": ledger.SubjectAllowed, "always-for-users": ledger.SubjectRequired,
+		},
+		roles: map[ledger.Principal][]ledger.Tool{"checker": {"tickets.create", "charge"}, "other-checker": {"something.else"}},
+	}
+}
+
+func (p *policy) Scope(name ledger.Principal) (ledger.Scope, ledger.SubjectRule, bool) {
+	scope, ok := p.scopes[name]
+	return scope, p.subjects[name], ok
+}
+
+func (p *policy) ToolAllowed(_ ledger.Principal, tool ledger.Tool) bool {
+	revoked := p.revoked.Load()
+	return revoked == nil || *revoked != tool
+}
+
+func (p *policy) revoke(tool ledger.Tool) { p.revoked.Store(&tool) }
+
+func (p *policy) HasRole(name ledger.Principal, role ledger.Role, tool ledger.Tool) bool {
+	return role == ledger.RoleReconciler && slices.Contains(p.roles[name], tool)
+}
+
+func (p *policy) HasAnyRole(name ledger.Principal, role ledger.Role) bool {
+	return role == ledger.RoleReconciler && len(p.roles[name]) > 0
+}
+
+type contracts map[ledger.Tool]ledger.Contract
+
+func (c contracts) Contract(tool ledger.Tool) (ledger.Contract, bool) {
+	if contract, ok := c[tool]; ok {
+		return contract, true
+	}
+	return ledger.DefaultContract(tool), false
+}
+
+// declared is a contract with something declared of everything.
+func declared(tool ledger.Tool) ledger.Contract {
+	c := ledger.DefaultContract(tool)
+	c.Version = "0123456789abcdef"
+	c.Effect = ledger.Keyed
+	c.Method = ledger.MethodProbe
+	c.EffectWithin, c.KeyRetention = time.Minute, 24*time.Hour
+	c.Verify, c.VerifyStated = []string{"amount"}, true
+	c.Categories = map[string]string{"amount": "amount", "to": "recipient"}
+	c.Attributes = []string{"order_id"}
+	c.ResultAttributes = []string{"etag"}
+	c.Schemas = []string{"charge.result/1"}
+	c.PayloadLimit = 16
+	return c
+}
+
+// claim is a good request; tests change what they are about.
+func (w *world) claim(key string) *pb.ClaimRequest {
+	return &pb.ClaimRequest{
+		Key:     &pb.OperationKey{Tool: "tickets.create", Task: "task-1", Key: key},
+		ClaimId: uuid.NewString(), WorkerId: "worker-1", RequestJson: []byte(`{"amount":100,"to":"canary-recipient"}`),
+		IntentTime: timestamppb.New(w.now()), TargetSummary: "ticket about canary-summary",
+	}
+}
+
+// granted claims and must get it.
+func (w *world) granted(t *testing.T, p string, req *pb.ClaimRequest) *pb.Grant {
+	t.Helper()
+	answer, err := w.client.Claim(as(t, p), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	grant := answer.GetGranted()
+	if grant == nil {
+		t.Fatalf("not granted: %v", answer)
+	}
+	return grant
+}
+
+func succeeded(grant *pb.Grant, claimID string) *pb.CompleteRequest {
+	return &pb.CompleteRequest{OperationId: grant.GetOperationId(), ClaimId: claimID, Outcome: &pb.CompleteRequest_Succeeded{
+		Succeeded: &pb.Result{Resource: &pb.ResourceRef{Type: "ticket", Id: "T-1"}, Code: "created"},
+	}}
+}
+
+// refused checks code and reason of a status, and returns its details.
+func refused(t *testing.T, err error, code codes.Code, reason string) *status.Status {
+	t.Helper()
+	s, ok := status.FromError(err)
+	if !ok || s.Code() != code {
+		t.Fatalf("got %v, want %v %s", err, code, reason)
+	}
+	info := detail[*errdetails.ErrorInfo](s)
+	if info.GetReason() != reason || info.GetDomain() != "opsledger" {
+		t.Fatalf("got reason %q of %q, want %q", info.GetReason(), info.GetDomain(), reason)
+	}
+	return s
+}
+
+func detail[T any](s *status.Status) T {
+	for _, d := range s.Details() {
+		if found, ok := d.(T); ok {
+			return found
+		}
+	}
+	var none T
+	return none
+}
+
+func violations(s *status.Status) map[string]string {
+	fields := map[string]string{}
+	for _, v := range detail[*errdetails.BadRequest](s).GetFieldViolations() {
+		fields[v.GetField()] = v.GetDescription()
+	}
+	return fields
+}
