@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "github.com/opsledger/opsledger/gen/opsledger/v1"
@@ -264,6 +265,8 @@ func succeeded(grant *pb.Grant, claimID string) *pb.CompleteRequest {
 		Succeeded: &pb.Result{Resource: &pb.ResourceRef{Type: "ticket", Id: "T-1"}, Code: "created"},
 	}}
 }
+
+var transform = protocmp.Transform()
 
 // refused checks code and reason of a status, and returns its details.
 func refused(t *testing.T, err error, code codes.Code, reason string) *status.Status {
