@@ -45,6 +45,7 @@ type world struct {
 	offset    atomic.Int64
 	draining  atomic.Bool
 	ring      *fingerprint.Ring
+	store     ledger.Store
 }
 
 type setup struct {
@@ -84,6 +85,7 @@ func newWorld(t *testing.T, s setup) *world {
 	if s.identify == nil {
 		s.identify = principalFrom
 	}
+	w.store = s.store
 	w.ledger = ledger.New(s.store, w.contracts)
 	server, err := rpc.New(w.ledger, w.policy, w.ring, s.identify, rpc.Options{Log: s.log, Meter: s.meter, Strict: s.strict})
 	if err != nil {
