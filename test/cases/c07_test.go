@@ -47,7 +47,7 @@ func TestC07(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := log.Effects(target.Payments, ""); got != 2 || ids[0] == ids[1] {
+			if got := log.Effects(target.Payments, target.AnyKey); got != 2 || ids[0] == ids[1] {
 				t.Errorf("the target has %d effects, %v; want two", got, ids)
 			}
 		})

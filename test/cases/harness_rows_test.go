@@ -17,6 +17,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 	_ "modernc.org/sqlite"             // the driver "sqlite"
 
+	"github.com/opsledger/opsledger/ledger"
 	"github.com/opsledger/opsledger/test/pgtest"
 )
 
@@ -198,4 +199,11 @@ func changed(a, b columns) []string {
 		}
 	}
 	return names
+}
+
+// operationID is that of a key whose scope is the principal itself, without a subject.
+func operationID(principal, tool, task, key string) string {
+	return ledger.Key{
+		Scope: ledger.Scope(principal), Tool: ledger.Tool(tool), Task: ledger.Task(task), Key: key,
+	}.Hash().OperationID().String()
 }

@@ -135,7 +135,7 @@ const contractsText = `tools:
   ticket.create:
     effect: keyed
     lease: {default: 30s, max: 60s, total: 60s}
-    request: {fields: {title: {category: title}, queue: {category: target}, amount: {category: amount}}}
+    request: {fields: {title: {category: title}, queue: {category: target}}}
     recovery: {method: probe, key_retention: 24h, effect_within: 60s, verify: [title, target]}
   card.charge:
     effect: keyed

@@ -6,7 +6,9 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -268,3 +270,60 @@ func detail[D any](err error) D {
 	var none D
 	return none
 }
+
+// told is what one of several callers was told.
+type told struct {
+	answer *pb.ClaimResponse
+	err    error
+}
+
+// name of what the caller was told: an outcome, CONFLICT, or the status code.
+func (o told) name() string {
+	switch {
+	case o.err == nil:
+		return outcome(o.answer)
+	case detail[*pb.FingerprintConflict](o.err) != nil:
+		return "CONFLICT"
+	default:
+		return status.Code(o.err).String()
+	}
+}
+
+// together lets each worker send its Claim at one moment, and returns what they were told, in their order.
+func together(t testing.TB, workers []*worker, requests []*pb.ClaimRequest) []told {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	all, barrier := make([]told, len(workers)), make(chan struct{})
+	var ready, done sync.WaitGroup
+	for i, w := range workers {
+		if requests[i].GetWorkerId() == "" {
+			requests[i].WorkerId = w.id
+		}
+		ready.Add(1)
+		done.Go(func() {
+			ready.Done()
+			<-barrier
+			all[i].answer, all[i].err = w.Claim(ctx, requests[i])
+		})
+	}
+	ready.Wait()
+	close(barrier)
+	done.Wait()
+	return all
+}
+
+// tally counts what callers were told.
+func tally(all []told) map[string]int {
+	counts := map[string]int{}
+	for _, o := range all {
+		counts[o.name()]++
+	}
+	return counts
+}
+
+// epoch of a grant as its column has it.
+func epoch(g *pb.Grant) string { return number(g.GetEpoch()) }
+
+// number as a column has it.
+func number(n uint64) string { return strconv.FormatUint(n, 10) }

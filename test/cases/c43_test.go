@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/opsledger/opsledger/ledger/fingerprint"
+)
+
+// Spellings of one request are one request, and other requests are others: through Claim, and through the canonicaliser alone.
+func TestC43(t *testing.T) {
+	each(t, func(t *testing.T, e *env) {
+		w := e.node.dial(t, billing)
+		for _, p := range pairs(t, "equal.jsonl") {
+			t.Run("equal "+p.ID, func(t *testing.T) {
+				first := request("file.delete", unique(t), "K", p.A)
+				g := w.grant(t, first)
+				was := e.snapshot(t, g.GetOperationId())
+				answer, err := w.tryClaim(t, sameKey(first, p.B))
+				if err != nil || outcome(answer) != "IN_PROGRESS" || answer.GetOperation().GetId() != g.GetOperationId() {
+					t.Errorf("%s: %v, %v; want in progress", p.Reason, answer, err)
+				}
+				e.wantUnchanged(t, g.GetOperationId(), was)
+				reorderings(t, p.A)
+			})
+		}
+		for _, p := range pairs(t, "different.jsonl") {
+			t.Run("different "+p.ID, func(t *testing.T) {
+				first := request("file.delete", unique(t), "K", p.A)
+				g := w.grant(t, first)
+				was := e.snapshot(t, g.GetOperationId())
+				_, err := w.tryClaim(t, sameKey(first, p.B))
+				if got := wantConflict(t, err, "other").GetOperationId(); got != g.GetOperationId() {
+					t.Errorf("%s: the conflict is about %q, want %s", p.Reason, got, g.GetOperationId())
+				}
+				e.wantUnchanged(t, g.GetOperationId(), was)
+				reorderings(t, p.A)
+			})
+		}
+	})
+}
+
+// reorderings canonicalises a request whose objects' members come in 1,000 random orders, at every depth.
+func reorderings(t *testing.T, request string) {
+	t.Helper()
+	want, err := fingerprint.Canonicalize([]byte(request), fingerprint.Rules{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(4, 3))
+	for range 1000 {
+		text := reorder(t, rng, json.RawMessage(request))
+		got, err := fingerprint.Canonicalize([]byte(text), fingerprint.Rules{})
+		if err != nil || string(got.Text()) != string(want.Text()) {
+			t.Fatalf("%s became %s, %v; want %s", text, got.Text(), err, want.Text())
+		}
+	}
+}
+
+// reorder writes a value with the members of all its objects in random order; what is no object or array stays byte for byte.
+func reorder(t *testing.T, rng *rand.Rand, value json.RawMessage) string {
+	t.Helper()
+	var members map[string]json.RawMessage
+	var elements []json.RawMessage
+	decode := func(into any) {
+		if err := json.Unmarshal(value, into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var parts []string
+	switch text := strings.TrimSpace(string(value)); text[0] {
+	case '{':
+		decode(&members)
+		names := slices.Sorted(maps.Keys(members))
+		rng.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+		for _, name := range names {
+			quoted, err := json.Marshal(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			parts = append(parts, string(quoted)+":"+reorder(t, rng, members[name]))
+		}
+		return "{" + strings.Join(parts, ",") + "}"
+	case '[':
+		decode(&elements)
+		for _, element := range elements {
+			parts = append(parts, reorder(t, rng, element))
+		}
+		return "[" + strings.Join(parts, ",") + "]"
+	default:
+		return text
+	}
+}
