@@ -191,10 +191,14 @@ func (s *Server) GetTool(ctx context.Context, req *pb.GetToolRequest) (*pb.GetTo
 		return nil, s.fail(ctx, ledger.ErrToolUnknown, false)
 	}
 	contract, _ := s.ledger.Contract(tool)
+	payloadLimit := contract.PayloadLimit
+	if len(contract.Schemas) == 0 { // no payload is kept
+		payloadLimit = 0
+	}
 	return &pb.GetToolResponse{
 		Tool: req.GetTool(), Effect: pb.Effect(contract.Effect),
 		DefaultLease: durationpb.New(contract.LeaseDefault), MaxLease: durationpb.New(contract.LeaseMax), SendWithin: durationpb.New(contract.SendWithin),
-		TargetAttributes: contract.Attributes, ResultAttributes: contract.ResultAttributes, PayloadLimitBytes: int32(contract.PayloadLimit),
+		TargetAttributes: contract.Attributes, ResultAttributes: contract.ResultAttributes, PayloadLimitBytes: int32(payloadLimit),
 		ContractVersion: contract.Version, ValidFor: durationpb.New(s.validFor),
 	}, nil
 }
