@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/opsledger/opsledger/ledger"
@@ -67,5 +68,12 @@ func refused(err error) error {
 // connectionLost reports whether no answer of the server arrived, so that other idle connections may be dead, too.
 func connectionLost(err error) bool {
 	var pg *pgconn.PgError
-	return err != nil && (!errors.As(err, &pg) || pg.SeverityUnlocalized == "FATAL")
+	switch {
+	case err == nil, errors.Is(err, pgx.ErrNoRows), errors.Is(err, ledger.ErrRecordTooNew), errors.Is(err, errDamaged):
+		return false // an answer
+	case errors.As(err, &pg):
+		return pg.SeverityUnlocalized == "FATAL"
+	default:
+		return true
+	}
 }

@@ -52,6 +52,8 @@ type Options struct {
 const (
 	// callBound is how long a call may take, apart from what the caller's context says; once a write has begun, it counts anew.
 	callBound = 5 * time.Second
+	// confirmBound is how long a call may take in addition, when the outcome of its commit can't be seen.
+	confirmBound = 3 * time.Second
 	// readableFrom and readableTo are the schema versions that this release works on.
 	readableFrom = max(migrations.Latest-1, 1)
 	readableTo   = migrations.Latest + 1
@@ -99,6 +101,7 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 			params[name] = value
 		}
 	}
+	params["default_transaction_isolation"] = "read committed" // what a plain BEGIN relies on
 	switch params["synchronous_commit"] {
 	case "on", "remote_apply":
 	default:
@@ -149,7 +152,8 @@ func (s *Store) Ready(ctx context.Context) error {
 	}
 	defer done()
 	var version int
-	if err := s.pool.QueryRow(ctx, selectSchemaVersion).Scan(&version); err != nil {
+	err = s.again(ctx, func() error { return s.pool.QueryRow(ctx, selectSchemaVersion).Scan(&version) })
+	if err != nil {
 		return unavailable("read the schema's version", err)
 	}
 	return supported(version)

@@ -25,6 +25,30 @@ func readError(step string, err error) error {
 	}
 }
 
+// again runs a read once more where the connection was lost: after a restart of the server the pool's are dead.
+func (s *Store) again(ctx context.Context, read func() error) error {
+	for i := 1; ; i++ {
+		err := read()
+		if i == maxFailures || ctx.Err() != nil || !connectionLost(err) {
+			return err
+		}
+		s.pool.Reset()
+	}
+}
+
+// query reads all rows of a statement.
+func query[T any](ctx context.Context, s *Store, collect func(pgx.Rows) ([]T, error), sql string, args ...any) (found []T, err error) {
+	err = s.again(ctx, func() error {
+		rows, err := s.pool.Query(ctx, sql, args...)
+		if err != nil {
+			return err
+		}
+		found, err = collect(rows)
+		return err
+	})
+	return found, err
+}
+
 // Get reads one operation with the database's time.
 func (s *Store) Get(ctx context.Context, op ledger.OperationID) (ledger.Operation, time.Time, error) {
 	ctx, done, err := s.enter(ctx)
@@ -33,7 +57,11 @@ func (s *Store) Get(ctx context.Context, op ledger.OperationID) (ledger.Operatio
 	}
 	defer done()
 	var now time.Time
-	o, err := scanRow(s.pool.QueryRow(ctx, selectRowWithTime, id(op)), &now)
+	var o ledger.Operation
+	err = s.again(ctx, func() (err error) {
+		o, err = scanRow(s.pool.QueryRow(ctx, selectRowWithTime, id(op)), &now)
+		return err
+	})
 	if err != nil {
 		return ledger.Operation{}, time.Time{}, readError("get", err)
 	}
@@ -51,9 +79,15 @@ func (s *Store) ByDownstreamKey(ctx context.Context, downstreamKey string) (ledg
 		return ledger.OperationID{}, err
 	}
 	defer done()
-	var found pgtype.UUID
-	err = s.pool.QueryRow(ctx, selectByDownstream, downstreamKey).Scan(&found)
-	return found.Bytes, readError("find by downstream key", err)
+	found, err := query(ctx, s, collectIDs, selectByDownstream, downstreamKey)
+	switch {
+	case err != nil:
+		return ledger.OperationID{}, readError("find by downstream key", err)
+	case len(found) == 0:
+		return ledger.OperationID{}, ledger.ErrOperationNotFound
+	default:
+		return found[0], nil
+	}
 }
 
 // List returns a page.
@@ -78,11 +112,7 @@ func (s *Store) List(ctx context.Context, q ledger.Listing) ([]ledger.Operation,
 	case q.Task != "":
 		sql = listByTask
 	}
-	rows, err := s.pool.Query(ctx, sql, string(q.Scope), string(q.Task), position(after.Time), uuid(after.ID), digests(q.SubjectDigests), states, q.Limit)
-	if err != nil {
-		return nil, unavailable("list", err)
-	}
-	page, err := collectRows(rows)
+	page, err := query(ctx, s, collectRows, sql, string(q.Scope), string(q.Task), position(after.Time), uuid(after.ID), digests(q.SubjectDigests), states, q.Limit)
 	return page, readError("list", err)
 }
 
@@ -96,22 +126,12 @@ func (s *Store) Due(ctx context.Context, after ledger.DuePosition, limit int) ([
 	var now pgtype.Timestamptz // NULL: the statement's own
 	if s.opts.Now != nil {
 		var database time.Time
-		if err := s.pool.QueryRow(ctx, selectNow).Scan(&database); err != nil {
+		if err := s.again(ctx, func() error { return s.pool.QueryRow(ctx, selectNow).Scan(&database) }); err != nil {
 			return nil, unavailable("due", err)
 		}
 		now = instant(s.now(database))
 	}
-	rows, err := s.pool.Query(ctx, selectDue, now, position(after.Time), uuid(after.ID), limit)
-	if err != nil {
-		return nil, unavailable("due", err)
-	}
-	due, err := pgx.AppendRows([]ledger.DuePosition(nil), rows, func(row pgx.CollectableRow) (ledger.DuePosition, error) {
-		var p ledger.DuePosition
-		var u pgtype.UUID
-		err := row.Scan((*stamp)(&p.Time), &u)
-		p.ID = u.Bytes
-		return p, err
-	})
+	due, err := query(ctx, s, collectDue, selectDue, now, position(after.Time), uuid(after.ID), limit)
 	return due, readError("due", err)
 }
 
@@ -122,11 +142,7 @@ func (s *Store) Events(ctx context.Context, op ledger.OperationID) ([]ledger.Eve
 		return nil, err
 	}
 	defer done()
-	rows, err := s.pool.Query(ctx, selectEvents, id(op))
-	if err != nil {
-		return nil, unavailable("events", err)
-	}
-	events, err := collectEvents(rows)
+	events, err := query(ctx, s, collectEvents, selectEvents, id(op))
 	return events, readError("events", err)
 }
 

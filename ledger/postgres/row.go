@@ -170,3 +170,21 @@ func collectEvents(rows pgx.Rows) ([]ledger.Event, error) {
 func collectRows(rows pgx.Rows) ([]ledger.Operation, error) {
 	return pgx.AppendRows([]ledger.Operation(nil), rows, func(row pgx.CollectableRow) (ledger.Operation, error) { return scanRow(row) })
 }
+
+func collectIDs(rows pgx.Rows) ([]ledger.OperationID, error) {
+	return pgx.AppendRows([]ledger.OperationID(nil), rows, func(row pgx.CollectableRow) (ledger.OperationID, error) {
+		var u pgtype.UUID
+		err := row.Scan(&u)
+		return u.Bytes, err
+	})
+}
+
+func collectDue(rows pgx.Rows) ([]ledger.DuePosition, error) {
+	return pgx.AppendRows([]ledger.DuePosition(nil), rows, func(row pgx.CollectableRow) (ledger.DuePosition, error) {
+		var p ledger.DuePosition
+		var u pgtype.UUID
+		err := row.Scan((*stamp)(&p.Time), &u)
+		p.ID = u.Bytes
+		return p, err
+	})
+}

@@ -27,9 +27,9 @@ const (
 
 	// The snapshot makes row, history and relatives fit together.
 	beginRead = `BEGIN ISOLATION LEVEL REPEATABLE READ`
-	// After a lost race: the lock comes first, and what is read after it is fresh.
-	beginLocked = `BEGIN ISOLATION LEVEL READ COMMITTED`
-	lockRow     = `SELECT 1 FROM operations WHERE id = $1 FOR UPDATE`
+	// Each statement sees what was committed before it: after a lock, what is read is fresh.
+	begin   = `BEGIN`
+	lockRow = `SELECT 1 FROM operations WHERE id = $1 FOR UPDATE`
 
 	selectMeta = `SELECT clock_timestamp(), schema_version, timeline, watermark_time, watermark_lost_since FROM meta WHERE id = 1`
 	selectRow  = `SELECT ` + allColumns + ` FROM operations WHERE id = $1`

@@ -92,14 +92,16 @@ func (u *update) detach() {
 		return
 	}
 	u.detached = true
-	u.ctx, u.cancel = u.store.detached(u.ctx, u.cancel)
+	before := u.cancel
+	ctx, cancel := u.store.detached(u.ctx, callBound)
+	u.ctx, u.cancel = ctx, func() { cancel(); before() }
 }
 
-// detached returns a context that only the store's own bound and life end; its cancel calls before, too.
-func (s *Store) detached(ctx context.Context, before context.CancelFunc) (context.Context, context.CancelFunc) {
-	out, cancel := context.WithTimeout(context.WithoutCancel(ctx), callBound)
+// detached returns a context that only the bound and the store's life end.
+func (s *Store) detached(ctx context.Context, bound time.Duration) (context.Context, context.CancelFunc) {
+	out, cancel := context.WithTimeout(context.WithoutCancel(ctx), bound)
 	stop := context.AfterFunc(s.life, cancel)
-	return out, func() { stop(); cancel(); before() }
+	return out, func() { stop(); cancel() }
 }
 
 func (u *update) attempt() (outcome, error) {
@@ -155,8 +157,7 @@ func (u *update) failure(conn *pgxpool.Conn, step string, err error) (outcome, e
 		return lost, nil
 	case errors.Is(err, ledger.ErrRecordTooNew), errors.Is(err, ledger.ErrStoreUnavailable):
 		return settled, err
-	}
-	if errors.Is(err, errDamaged) {
+	case errors.Is(err, errDamaged):
 		return settled, unavailable(step, err)
 	}
 	if err := refused(err); err != nil {
@@ -188,7 +189,7 @@ func (u *update) read(conn *pgxpool.Conn) (ledger.View, error) {
 		queue                     = func(into func(pgx.Rows) error, sql string, args ...any) { b.Queue(sql, args...).Query(into) }
 	)
 	if u.locked {
-		b.Queue(beginLocked)
+		b.Queue(begin)
 		queue(nothing, lockRow, id(u.reads.ID))
 	} else {
 		b.Queue(beginRead)
@@ -236,12 +237,4 @@ func latest(a, b time.Time) time.Time {
 		return b
 	}
 	return a
-}
-
-func collectIDs(rows pgx.Rows) ([]ledger.OperationID, error) {
-	return pgx.AppendRows([]ledger.OperationID(nil), rows, func(row pgx.CollectableRow) (ledger.OperationID, error) {
-		var u pgtype.UUID
-		err := row.Scan(&u)
-		return u.Bytes, err
-	})
 }

@@ -137,16 +137,15 @@ func (s *Store) commit(ctx context.Context, conn *pgx.Conn, creates bool) error 
 // confirm runs the same writes again on a fresh connection, after a COMMIT whose outcome could not be seen. Who finds what it
 // wanted to write has succeeded, once that is as durable as a commit of its own.
 func (u *update) confirm(writes []write) (outcome, error) {
-	// The bound counts anew: the one before may have ended the commit.
-	ctx, cancel := u.store.detached(u.ctx, func() {})
+	ctx, cancel := u.store.detached(u.ctx, confirmBound)
 	defer cancel()
 	conn, err := pgx.ConnectConfig(ctx, u.store.pool.Config().ConnConfig.Copy())
 	if err != nil {
 		return settled, unavailable("confirm a commit", err)
 	}
 	defer func() { _ = conn.Close(ctx) }()
-	// Each statement sees what was committed before it: also what the lost commit does while we wait for its lock.
-	if _, err := conn.Exec(ctx, beginLocked); err != nil {
+	// This also sees what the lost commit does while we wait for its lock.
+	if _, err := conn.Exec(ctx, begin); err != nil {
 		return settled, unavailable("confirm a commit", err)
 	}
 	for _, w := range writes {

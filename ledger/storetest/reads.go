@@ -56,7 +56,10 @@ type steps struct{ now time.Time }
 
 func (c *steps) at(time.Time) time.Time { return c.now }
 
-func newSteps() *steps { return &steps{now: time.Date(2026, 11, 29, 12, 0, 0, 123456000, time.UTC)} }
+// newSteps begins yesterday, so that a store with the machine's clock is ahead of it.
+func newSteps() *steps {
+	return &steps{now: time.Now().Add(-24 * time.Hour).UTC().Truncate(time.Second).Add(123456 * time.Microsecond)}
+}
 
 // pages reads a listing to its end, size operations at a time.
 func pages(t *testing.T, s ledger.Store, q ledger.Listing, size int) []ledger.OperationID {
@@ -262,9 +265,6 @@ func testDue(t *testing.T, d Data) {
 		}
 	}
 	// By the store's own clock, what was due in the past is due.
-	if _, now, err := plain.Get(t.Context(), testID("never")); err != nil || now.Before(clock.now.Add(time.Hour)) {
-		t.Skipf("the machine's clock, %v, is before this test's: %v", now, err)
-	}
 	due, err := plain.Due(t.Context(), ledger.DuePosition{}, 100)
 	if err != nil || len(due) != len(want)+2 {
 		t.Errorf("%d are due by the store's own clock, want %d: %v", len(due), len(want)+2, err)

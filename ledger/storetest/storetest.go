@@ -39,12 +39,14 @@ type Data interface {
 	Alter(t *testing.T, id ledger.OperationID, set string) error
 }
 
-// Run runs the whole suite.
+type testCase struct {
+	name string
+	test func(*testing.T, Data)
+}
+
+// Run runs the whole suite; with the build tag "failpoints" also what needs them.
 func Run(t *testing.T, h Harness) {
-	for _, c := range []struct {
-		name string
-		test func(*testing.T, Data)
-	}{
+	for _, c := range append([]testCase{
 		{"the first insert of a key wins", testFirstInsertWins},
 		{"two keys that share an id are never merged", testCollidingKeys},
 		{"writers of one row lose no change", testContention},
@@ -80,7 +82,7 @@ func Run(t *testing.T, h Harness) {
 		{"impossible rows", testConstraints},
 		{"possible rows", testPossibleRows},
 		{"a damaged history", testDamaged},
-	} {
+	}, withFailpoints...) {
 		t.Run(c.name, func(t *testing.T) { c.test(t, h.New(t)) })
 	}
 }
