@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger_test
+
+import (
+	"flag"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/opsledger/opsledger/ledger"
+)
+
+// TestInvariants lets workers, the recovery loop, reconcilers and people do to one operation what they like, in any order and at any time,
+// against a target that delays, loses, doubles and rejects requests within the bounds that its contract states, and over failovers. After
+// every step each invariant is judged, I12 by the target's own account.
+//
+// Every run uses the same seed, which it prints; -rapid.seed and -rapid.checks look further. I11 needs more than one process and is the
+// stores' to show; I10 is judged by TestCompensationNeedsItsOriginal.
+func TestInvariants(t *testing.T) {
+	steadyRapid(t, 6000)
+	rapid.Check(t, func(t *rapid.T) {
+		r := newRun(t)
+		steps := rapid.IntRange(5, 60).Draw(t, "steps")
+		for range steps {
+			r.act()
+		}
+		r.finish()
+	})
+}
+
+// steadyRapid makes a property repeatable and bounded, unless flags say otherwise. Nothing is written into the tree.
+func steadyRapid(t *testing.T, checks int) {
+	given := flagsGiven()
+	if testing.Short() {
+		checks /= 10
+	}
+	for name, value := range map[string]string{"rapid.checks": fmt.Sprint(checks), "rapid.seed": "20260701", "rapid.nofailfile": "true"} {
+		f := flag.Lookup(name)
+		if given[name] {
+			continue
+		}
+		before := f.Value.String()
+		if err := flag.Set(name, value); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = flag.Set(name, before) })
+	}
+	t.Logf("-rapid.seed=%s -rapid.checks=%s", flag.Lookup("rapid.seed").Value, flag.Lookup("rapid.checks").Value)
+}
+
+// flagsGiven on the command line, before any test sets one.
+var flagsGiven = sync.OnceValue(func() map[string]bool {
+	given := map[string]bool{}
+	flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	return given
+})
+
+// run is one random history of one operation.
+type run struct {
+	t         *rapid.T
+	sys       system
+	contracts declared
+	c         ledger.Contract
+	key       ledger.Key
+	id        ledger.OperationID
+	subject   []byte
+	target    *modelTarget
+	truth     time.Duration // the longest that a request really takes to land and be seen
+	attempts  []*attempt
+	checks    []*modelCheck
+	sent      []ledger.Command // with an id: any of them may arrive again, late
+	views     []modelView
+	names     int
+	judge     judge
+	marked    bool
+	moves     int // what was really done: an action that finds nothing to do is drawn again
+}
+
+// modelCheck is one instance of the loop with a check under way.
+type modelCheck struct {
+	number uint64
+	began  time.Time
+	asked  *ledger.Evidence
+}
+
+// modelView is what a person saw at the target after reading the operation at a time.
+type modelView struct {
+	at      time.Time
+	effects []landing
+}
+
+const (
+	modelTool = ledger.Tool("payments.charge")
+	minute    = time.Minute
+)
+
+func newRun(t *rapid.T) *run {
+	r := &run{t: t, key: ledger.Key{Scope: "team", Tool: modelTool, Task: "task-1", Key: "charge-1"}, contracts: declared{}}
+	r.id = r.key.Hash().OperationID()
+	c := ledger.DefaultContract(modelTool)
+	c.Effect = rapid.SampledFrom([]ledger.Effect{ledger.Read, ledger.Idempotent, ledger.Keyed, ledger.Keyed, ledger.Unsafe, ledger.Unsafe}).Draw(t, "effect")
+	c.Method = rapid.SampledFrom([]ledger.Method{ledger.MethodProbe, ledger.MethodProbe, ledger.MethodRegrant, ledger.MethodOperator}).Draw(t, "method")
+	r.truth = rapid.SampledFrom([]time.Duration{10 * time.Second, minute, 2 * minute}).Draw(t, "truth")
+	c.EffectWithin = rapid.SampledFrom([]time.Duration{r.truth, r.truth, r.truth, 2 * r.truth, 0}).Draw(t, "effect_within")
+	c.KeyRetention = rapid.SampledFrom([]time.Duration{10 * minute, 10 * minute, 24 * time.Hour, 0}).Draw(t, "key_retention")
+	c.SendWithin = rapid.SampledFrom([]time.Duration{30 * time.Second, 10 * time.Second, time.Hour}).Draw(t, "send_within")
+	c.LeaseTotal = rapid.SampledFrom([]time.Duration{90 * time.Second, time.Hour}).Draw(t, "lease_total")
+	c.MaxAttempts = rapid.SampledFrom([]uint32{5, 2, 1}).Draw(t, "max_attempts")
+	c.Repeat = rapid.SampledFrom([]ledger.Repeat{ledger.RepeatDefault, ledger.RepeatAllowed, ledger.RepeatAllowed, ledger.RepeatForbidden}).Draw(t, "repeat")
+	c.GiveUpAfter = rapid.SampledFrom([]time.Duration{24 * time.Hour, 5 * minute}).Draw(t, "give_up_after")
+	c.StickyAnswers = rapid.IntRange(0, 3).Draw(t, "sticky") == 0
+	c.RejectCodes = []string{"card_declined"}
+	c.VerifyStated = rapid.IntRange(0, 5).Draw(t, "verify") > 0
+	c.SecondPerson = rapid.IntRange(0, 3).Draw(t, "second_person") == 0
+	c.RetryWindow, c.RetainCompleted = time.Hour, 2*time.Hour
+	r.contract(c)
+	if rapid.IntRange(0, 4).Draw(t, "subject") == 0 {
+		r.subject = []byte("0123456789abcdef")
+	}
+	r.target = &modelTarget{class: c.Effect, retention: c.KeyRetention, sticky: c.StickyAnswers}
+	if rapid.Bool().Draw(t, "service") {
+		r.sys = newLedgerSystem(r.contracts)
+	} else {
+		r.sys = decideSystem{shelf: newShelf(), contracts: r.contracts}
+	}
+	r.judge = newJudge(r)
+	return r
+}
+
+// contract declares a version of the contract.
+func (r *run) contract(c ledger.Contract) {
+	r.names++
+	c.Version = fmt.Sprintf("%016x", r.names)
+	r.c, r.contracts[modelTool] = c, c
+}
+
+// actions by their weight.
+var actions = []struct {
+	weight int
+	name   string
+	do     func(*run)
+}{
+	{10, "advance", (*run).advance},
+	{8, "claim", (*run).claim},
+	{3, "claim again", (*run).claimAgain},
+	{3, "start", (*run).start},
+	{8, "send", (*run).send},
+	{10, "report", (*run).report},
+	{3, "renew", (*run).renew},
+	{1, "cancel", (*run).cancel},
+	{1, "stranger", (*run).stranger},
+	{1, "conflict", (*run).conflict},
+	{7, "begin check", (*run).beginCheck},
+	{7, "ask", (*run).ask},
+	{7, "answer", (*run).answer},
+	{2, "evidence", (*run).evidence},
+	{3, "regrant", (*run).regrant},
+	{1, "housekeeping", (*run).housekeeping},
+	{3, "take over", (*run).takeOver},
+	{4, "look", (*run).look},
+	{5, "resolve", (*run).resolve},
+	{2, "second person", (*run).secondPerson},
+	{2, "hand back", (*run).handBack},
+	{1, "check now", (*run).checkNow},
+	{1, "note", (*run).note},
+	{1, "correct the contract", (*run).correct},
+	{3, "late copy", (*run).lateCopy},
+	{1, "mark", (*run).mark},
+	{1, "fail over", (*run).failOver},
+}
+
+var deck = func() (deck []int) {
+	for i := range actions {
+		for range actions[i].weight {
+			deck = append(deck, i)
+		}
+	}
+	return deck
+}()
+
+func (r *run) act() {
+	before := r.moves
+	for range 4 {
+		a := actions[rapid.SampledFrom(deck).Draw(r.t, "action")]
+		r.t.Logf("%s %s", r.sys.now().Format("15:04:05"), a.name)
+		if a.do(r); r.moves > before {
+			return
+		}
+	}
+}
+
+// often is true about as often as not: what mostly follows, follows at once.
+func (r *run) often() bool { return rapid.Bool().Draw(r.t, "at once") }
+
+// finish lets everything land, and judges the end.
+func (r *run) finish() {
+	r.pass(24 * time.Hour)
+	r.judge.atTheEnd()
+}
+
+func (r *run) pass(d time.Duration) {
+	r.moves++
+	r.sys.advance(d)
+	order := r.target.deliver(r.sys.now())
+	r.judge.i12Landed(order)
+}
+
+func (r *run) advance() {
+	r.pass(rapid.SampledFrom([]time.Duration{
+		time.Second, 5 * time.Second, 10 * time.Second, 20 * time.Second, 30 * time.Second, 30 * time.Second, minute, 2 * minute, 5 * minute, 16 * minute,
+		3 * time.Hour,
+	}).Draw(r.t, "for"))
+}
+
+// do sends a command, now and then twice, and judges what came of it.
+func (r *run) do(cmd ledger.Command) (ledger.Answer, error) {
+	answer, err := r.once(cmd)
+	if idOf(cmd) != "" {
+		r.sent = append(r.sent, cmd)
+	}
+	if rapid.IntRange(0, 4).Draw(r.t, "twice") == 0 {
+		before, history := r.sys.read(r.id)
+		_, _ = r.once(cmd)
+		after, events := r.sys.read(r.id)
+		r.judge.i8(cmd, before, after, events[len(history):])
+	}
+	return answer, err
+}
+
+func (r *run) once(cmd ledger.Command) (ledger.Answer, error) {
+	r.moves++
+	before, history := r.sys.read(r.id)
+	now, contract := r.sys.now(), r.c
+	answer, err := r.sys.apply(r.id, cmd)
+	after, events := r.sys.read(r.id)
+	r.t.Logf("  %T: %s%v %v", cmd, answer.Outcome, answer.Disposition, err)
+	r.judge.step(step{
+		cmd: cmd, now: now, contract: contract, before: before, after: after, events: events, fresh: events[len(history):], answer: answer, err: err,
+	})
+	return answer, err
+}
+
+// Workers.
+
+func (r *run) claim() {
+	if len(r.attempts) > 8 {
+		return
+	}
+	a := &attempt{
+		number: len(r.attempts), id: claimID(fmt.Sprintf("claim-%d", len(r.attempts))), worker: "worker",
+		reserve: rapid.IntRange(0, 3).Draw(r.t, "reserve") == 0,
+	}
+	r.attempts = append(r.attempts, a)
+	r.sendClaim(a)
+}
+
+func (r *run) claimAgain() {
+	if a := r.someAttempt(); a != nil {
+		r.sendClaim(a)
+	}
+}
+
+// sendClaim: the call may be slow, and its answer may be lost.
+func (r *run) sendClaim(a *attempt) {
+	sent := r.sys.now()
+	if rapid.IntRange(0, 3).Draw(r.t, "slow") == 0 {
+		r.pass(3 * time.Second)
+	}
+	answer, err := r.do(ledger.Claim{
+		Key: r.key, ClaimID: a.id, WorkerID: a.worker, Actor: scriptWorker, Fingerprint: scriptFingerprint("request"), SubjectDigest: r.subject,
+		Reserve: a.reserve, ToolAllowed: true, IntentTime: shelfBegins,
+	})
+	r.learn(a, sent, answer, err)
+}
+
+// learn what a call answered, if the answer arrives.
+func (r *run) learn(a *attempt, sent time.Time, answer ledger.Answer, err error) {
+	lost := rapid.IntRange(0, 3).Draw(r.t, "lost") == 0
+	if err != nil || answer.Grant == nil || lost {
+		return
+	}
+	if until := sent.Add(answer.Grant.SendWithin); answer.Grant.SendWithin > 0 && until.After(a.until) {
+		a.until = until
+		if r.often() {
+			r.send()
+		}
+	}
+}
+
+func (r *run) start() {
+	for _, a := range slices.Backward(r.attempts) {
+		if a.reserve && !a.quiet {
+			sent := r.sys.now()
+			answer, err := r.do(ledger.Start{ClaimID: a.id, Actor: scriptWorker, ToolAllowed: true})
+			r.learn(a, sent, answer, err)
+			return
+		}
+	}
+}
+
+// send lets a request leave, within the window as the worker counts it. The transport may double it.
+func (r *run) send() {
+	now := r.sys.now()
+	for _, a := range slices.Backward(r.attempts) {
+		if !a.maySend(now) {
+			continue
+		}
+		fates := []fate{accept, accept, accept, decline, overloaded, drop, declineOddly}
+		for range rapid.SampledFrom([]int{1, 1, 2}).Draw(r.t, "copies") {
+			visible := time.Duration(rapid.Int64Range(0, int64(r.truth/time.Second)).Draw(r.t, "visible after")) * time.Second
+			lands := time.Duration(rapid.Int64Range(0, int64(visible/time.Second)).Draw(r.t, "lands after")) * time.Second
+			r.target.flying = append(r.target.flying, &packet{
+				attempt: a, lands: now.Add(lands), visible: now.Add(visible), fate: rapid.SampledFrom(fates).Draw(r.t, "fate"),
+				answered: rapid.Bool().Draw(r.t, "answered"),
+			})
+			a.copies++
+		}
+		r.moves++
+		r.judge.i12Landed(r.target.deliver(now))
+		if r.often() {
+			r.pass(rapid.SampledFrom([]time.Duration{time.Second, 5 * time.Second, 20 * time.Second}).Draw(r.t, "after"))
+			r.reportOf(a)
+		}
+		return
+	}
+}
+
+func (r *run) report() {
+	if a := r.someAttempt(); a != nil {
+		r.reportOf(a)
+	}
+}
+
+// reportOf: what a worker has seen, honestly. After it, the worker sends nothing.
+func (r *run) reportOf(a *attempt) {
+	once := a.copies == 1
+	cmd := ledger.Complete{ClaimID: a.id, Actor: scriptWorker, SentExactlyOnce: once}
+	give := rapid.IntRange(0, 3).Draw(r.t, "gives up")
+	switch {
+	case a.resource != "":
+		cmd.Succeeded = chargeResult(a.resource)
+	case give == 0:
+		a.quiet = true
+		_, _ = r.do(ledger.MarkUnknown{ClaimID: a.id, Actor: scriptWorker, Cause: ledger.CauseTimeout})
+		return
+	case a.declined != "":
+		cmd.Rejected = &ledger.Failure{Kind: ledger.Declined, Code: a.declined}
+	case a.copies == 0:
+		cmd.NotExecuted = &ledger.NotExecuted{Kind: ledger.NeverSent}
+	case a.refused:
+		cmd.NotExecuted = &ledger.NotExecuted{Kind: ledger.RefusedBeforeAcceptance, RetryAfter: 5 * time.Second}
+	default:
+		return
+	}
+	a.quiet = true
+	_, _ = r.do(cmd)
+}
+
+func (r *run) renew() {
+	if a := r.someAttempt(); a != nil {
+		_, _ = r.do(ledger.Renew{ClaimID: a.id, Actor: scriptWorker, Lease: rapid.SampledFrom([]time.Duration{0, minute}).Draw(r.t, "lease")})
+	}
+}
+
+// cancel: a worker that gives up its reservation does not start it any more.
+func (r *run) cancel() {
+	a := r.someAttempt()
+	if a == nil || a.copies > 0 {
+		return
+	}
+	a.quiet = true
+	_, _ = r.do(ledger.Cancel{ClaimID: a.id, Actor: scriptWorker})
+}
+
+// stranger shows a claim_id that never was granted. It has not sent anything, so it does not claim that it has.
+func (r *run) stranger() {
+	id := claimID("nobody")
+	_, _ = r.do(rapid.SampledFrom([]ledger.Command{
+		ledger.Start{ClaimID: id, Actor: scriptWorker, ToolAllowed: true},
+		ledger.Renew{ClaimID: id, Actor: scriptWorker},
+		ledger.MarkUnknown{ClaimID: id, Actor: scriptWorker, Cause: ledger.CauseTimeout},
+		ledger.Complete{ClaimID: id, Actor: scriptWorker, NotExecuted: &ledger.NotExecuted{Kind: ledger.NeverSent}},
+		ledger.Complete{ClaimID: id, Actor: scriptWorker, Rejected: &ledger.Failure{Kind: ledger.Invalid}, SentExactlyOnce: true},
+	}).Draw(r.t, "command"))
+}
+
+func (r *run) conflict() {
+	_, _ = r.do(ledger.Claim{
+		Key: r.key, ClaimID: claimID("other"), WorkerID: "worker", Actor: scriptWorker, Fingerprint: scriptFingerprint("other"), SubjectDigest: r.subject,
+		ToolAllowed: false, IntentTime: shelfBegins,
+	})
+}
+
+func (r *run) someAttempt() *attempt {
+	if len(r.attempts) == 0 {
+		return nil
+	}
+	recent := len(r.attempts) - 1 - rapid.SampledFrom([]int{0, 0, 0, 1, 2}).Draw(r.t, "how recent")
+	return r.attempts[max(recent, 0)]
+}
+
+// lateCopy: the network delivers a command once more.
+func (r *run) lateCopy() {
+	if len(r.sent) == 0 {
+		return
+	}
+	cmd := rapid.SampledFrom(r.sent).Draw(r.t, "copy")
+	before, history := r.sys.read(r.id)
+	_, _ = r.once(cmd)
+	after, events := r.sys.read(r.id)
+	r.judge.i8Late(cmd, before, after, history, events[len(history):])
+}
+
+func (r *run) mark() {
+	r.sys.mark()
+	r.marked = true
+}
+
+// failOver may lose everything since the mark, but at most once what was never marked: a store that forgets all is no store.
+func (r *run) failOver() {
+	lossless := rapid.IntRange(0, 2).Draw(r.t, "lossless") == 0
+	r.sys.failOver(lossless || !r.marked)
+	r.judge.lost = r.judge.lost || !lossless && r.marked
+}
