@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -16,10 +15,8 @@ import (
 	"unicode/utf16"
 
 	"github.com/google/go-cmp/cmp"
-	"google.golang.org/protobuf/encoding/protojson"
 	"pgregory.net/rapid"
 
-	opsledgerv1 "github.com/opsledger/opsledger/gen/opsledger/v1"
 	"github.com/opsledger/opsledger/ledger"
 )
 
@@ -163,29 +160,6 @@ func TestEventBody(t *testing.T) {
 		}
 		if d := cmp.Diff(e, back); d != "" {
 			t.Fatalf("reads back as another event:\n%s", d)
-		}
-	})
-}
-
-// TestEventBodyIsTheMessage: the contract's own ProtoJSON takes it, member by member, and writes the same members.
-func TestEventBodyIsTheMessage(t *testing.T) {
-	steadyRapid(t, 300)
-	rapid.Check(t, func(t *rapid.T) {
-		e := drawEvent(t)
-		var message opsledgerv1.Event
-		if err := (protojson.UnmarshalOptions{}).Unmarshal(e.Body(), &message); err != nil {
-			t.Fatalf("%v\n%s", err, e.Body())
-		}
-		written, err := protojson.Marshal(&message)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var members map[string]any
-		if err := json.Unmarshal(written, &members); err != nil {
-			t.Fatal(err)
-		}
-		if got := jcs(members); got != string(e.Body()) {
-			t.Fatalf("ProtoJSON\n%s\nbody\n%s", got, e.Body())
 		}
 	})
 }
