@@ -233,3 +233,69 @@ func TestFoundWithOtherFieldsIsForAPerson(t *testing.T) {
 		})
 	}
 }
+
+func TestEveryFindingReachesTheCore(t *testing.T) {
+	w := newWorld(t, setup{contracts: contracts{"charge": declared("charge")}})
+	for title, test := range map[string]struct {
+		evidence *pb.Evidence
+		finding  pb.Finding
+		state    pb.State
+		queued   pb.QueueReason
+	}{
+		"rejected too early to be definite": {
+			&pb.Evidence{Finding: &pb.Evidence_Rejected{Rejected: &pb.Failure{Kind: pb.FailureKind_FAILURE_KIND_DECLINED, Code: "no"}}},
+			pb.Finding_FINDING_REJECTED, pb.State_STATE_UNKNOWN, 0,
+		},
+		"pending": {
+			&pb.Evidence{Finding: &pb.Evidence_Pending{Pending: &pb.Pending{RetryAfter: durationpb.New(time.Minute)}}},
+			pb.Finding_FINDING_PENDING, pb.State_STATE_UNKNOWN, 0,
+		},
+		"not accepted, for good": {
+			&pb.Evidence{Finding: &pb.Evidence_NotAccepted{NotAccepted: &pb.NotAccepted{Final: true}}},
+			pb.Finding_FINDING_NOT_ACCEPTED, pb.State_STATE_RECEIVED, 0,
+		},
+		"not found before its settle time": {
+			&pb.Evidence{Finding: &pb.Evidence_NotFound{NotFound: &pb.NotFound{}}},
+			pb.Finding_FINDING_NOT_FOUND, pb.State_STATE_UNKNOWN, 0,
+		},
+		"ambiguous": {
+			&pb.Evidence{Finding: &pb.Evidence_Ambiguous{Ambiguous: &pb.Ambiguous{Candidates: []*pb.ResourceRef{{Id: "a"}, {Id: "b"}}}}},
+			pb.Finding_FINDING_AMBIGUOUS, pb.State_STATE_UNKNOWN, pb.QueueReason_QUEUE_REASON_AMBIGUOUS,
+		},
+		"indeterminate": {
+			&pb.Evidence{Finding: &pb.Evidence_Indeterminate{Indeterminate: &pb.Indeterminate{Cause: pb.IndeterminateCause_INDETERMINATE_CAUSE_TIMEOUT}}},
+			pb.Finding_FINDING_INDETERMINATE, pb.State_STATE_UNKNOWN, 0,
+		},
+	} {
+		t.Run(title, func(t *testing.T) {
+			req := w.claim(uuid.NewString())
+			req.Key.Tool, req.Key.Task = "charge", uuid.NewString()
+			grant := w.granted(t, "agent-a", req)
+			if _, err := w.client.MarkUnknown(as(t, "agent-a"), &pb.MarkUnknownRequest{OperationId: grant.GetOperationId(), ClaimId: req.GetClaimId()}); err != nil {
+				t.Fatal(err)
+			}
+			w.pass(6 * time.Second)
+			check, err := w.client.BeginCheck(as(t, "checker"), &pb.BeginCheckRequest{OperationId: grant.GetOperationId(), CommandId: uuid.NewString()})
+			if err != nil || check.GetCheckNumber() == 0 {
+				t.Fatal(check, err)
+			}
+			send := &pb.ReconcileRequest{
+				Selector: &pb.ReconcileRequest_OperationId{OperationId: grant.GetOperationId()}, CommandId: uuid.NewString(),
+				CheckNumber: check.GetCheckNumber(), Evidence: test.evidence,
+			}
+			for range 2 { // the second is answered as the first
+				done, err := w.client.Reconcile(as(t, "checker"), send)
+				if err != nil || done.GetDisposition() != pb.Disposition_DISPOSITION_APPLIED {
+					t.Fatal(done, err)
+				}
+				op := done.GetOperation()
+				if op.GetLastFinding() != test.finding || op.GetState() != test.state || op.GetQueueReason() != test.queued || op.GetSettleTime() == nil {
+					t.Errorf("%v", op)
+				}
+			}
+			send.Evidence = &pb.Evidence{Source: "another", Finding: test.evidence.GetFinding()}
+			_, err = w.client.Reconcile(as(t, "checker"), send)
+			refused(t, err, codes.InvalidArgument, "COMMAND_REUSED")
+		})
+	}
+}
