@@ -108,8 +108,7 @@ func TestUnsafeCommitsAreRefused(t *testing.T) {
 }
 
 func TestSessionsHaveTheirLimits(t *testing.T) {
-	server := pgtest.Get(t)
-	d := newData(t, server.DSN(server.Database(t)))
+	d := harness{}.New(t).(data)
 	d.dsn += " statement_timeout=7s"
 	s := d.open(t, postgres.Options{})
 	conn := d.connect(t)

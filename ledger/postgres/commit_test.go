@@ -26,7 +26,7 @@ var (
 func proxied(t *testing.T) (direct, through data, proxy *faultproxy.Proxy) {
 	t.Helper()
 	server := pgtest.Get(t)
-	name := server.Database(t)
+	name := migrated(t, server)
 	proxy, err := faultproxy.Start("tcp", server.Addr(), faultproxy.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ func proxied(t *testing.T) (direct, through data, proxy *faultproxy.Proxy) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newData(t, server.DSN(name)), data{dsn: dsn}, proxy
+	return data{dsn: server.DSN(name)}, data{dsn: dsn}, proxy
 }
 
 func key(name string) ledger.Key {
@@ -205,7 +205,7 @@ func TestConnectionsThatTheServerClosedAreReplaced(t *testing.T) {
 func replicated(t *testing.T) (d data, wait func(standby string)) {
 	t.Helper()
 	server := pgtest.Own(t, pgtest.Options{Durable: true})
-	d = newData(t, server.DSN(server.Database(t)))
+	d = data{dsn: server.DSN(migrated(t, server))}
 	return d, func(standby string) {
 		t.Helper()
 		conn := d.connect(t)

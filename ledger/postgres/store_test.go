@@ -3,6 +3,7 @@
 package postgres_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"testing"
@@ -24,20 +25,22 @@ type harness struct{}
 func (harness) New(t *testing.T) storetest.Data {
 	t.Helper()
 	server := pgtest.Get(t)
-	return newData(t, server.DSN(server.Database(t)))
+	return data{dsn: server.DSN(migrated(t, server))}
+}
+
+// migrated makes a database with the schema of this release.
+func migrated(t *testing.T, server *pgtest.Server) string {
+	t.Helper()
+	return server.Prepared(t, "ledger", func(dsn string) error {
+		s, err := postgres.Open(t.Context(), dsn, postgres.Options{})
+		if err != nil {
+			return err
+		}
+		return errors.Join(s.Migrate(t.Context()), s.Close())
+	})
 }
 
 type data struct{ dsn string }
-
-// newData migrates an empty database.
-func newData(t *testing.T, dsn string) data {
-	t.Helper()
-	d := data{dsn: dsn}
-	if err := d.open(t, postgres.Options{}).Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	return d
-}
 
 func (d data) open(t *testing.T, opts postgres.Options) *postgres.Store {
 	t.Helper()

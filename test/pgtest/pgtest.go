@@ -90,12 +90,37 @@ func require(t testing.TB, err error) {
 // Database makes an empty database for one test and returns its name.
 func (s *Server) Database(t testing.TB) string {
 	t.Helper()
+	return s.database(t, "")
+}
+
+func (s *Server) database(t testing.TB, options string) string {
+	t.Helper()
 	name := fmt.Sprintf("test_%d", databases.Add(1))
-	s.admin(t, t.Context(), "CREATE DATABASE "+name)
+	s.admin(t, t.Context(), "CREATE DATABASE "+name+options)
 	t.Cleanup(func() {
 		s.admin(t, context.Background(), "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)")
 	})
 	return name
+}
+
+// Prepared makes a database for one test as a copy of one that prepare has filled before: a schema is then made once per server and
+// not once per test. Prepare is given a DSN and must leave no connection behind. What is prepared goes by its name.
+func (s *Server) Prepared(t testing.TB, name string, prepare func(dsn string) error) string {
+	t.Helper()
+	template := "template_" + name
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.prepared[template] {
+		s.admin(t, t.Context(), "CREATE DATABASE "+template)
+		if err := prepare(s.DSN(template)); err != nil {
+			t.Fatal(err)
+		}
+		if s.prepared == nil {
+			s.prepared = map[string]bool{}
+		}
+		s.prepared[template] = true
+	}
+	return s.database(t, " TEMPLATE "+template)
 }
 
 func (s *Server) admin(t testing.TB, ctx context.Context, sql string) {
@@ -104,11 +129,10 @@ func (s *Server) admin(t testing.TB, ctx context.Context, sql string) {
 	defer cancel()
 	conn, err := pgx.Connect(ctx, s.DSN("postgres"))
 	if err != nil {
-		t.Error(err)
-		return
+		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close(ctx) }()
 	if _, err := conn.Exec(ctx, sql); err != nil {
-		t.Error(err)
+		t.Fatal(err)
 	}
 }

@@ -3,6 +3,7 @@
 package pgtest
 
 import (
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -53,5 +54,35 @@ func TestOwnServerIsDurableAndLogsStatements(t *testing.T) {
 	log, err := os.ReadFile(s.LogFile())
 	if err != nil || !strings.Contains(string(log), "canary") {
 		t.Errorf("the log of %d bytes does not hold the statement's parameter: %v", len(log), err)
+	}
+}
+
+func TestPreparedDatabasesAreCopies(t *testing.T) {
+	s := Get(t)
+	runs := 0
+	prepare := func(dsn string) error {
+		runs++
+		conn, err := pgx.Connect(t.Context(), dsn)
+		if err != nil {
+			return err
+		}
+		_, err = conn.Exec(t.Context(), "CREATE TABLE prepared (n int); INSERT INTO prepared VALUES (1)")
+		return errors.Join(err, conn.Close(t.Context()))
+	}
+	for range 2 {
+		conn, err := pgx.Connect(t.Context(), s.DSN(s.Prepared(t, "table", prepare)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var n int
+		if err := conn.QueryRow(t.Context(), "UPDATE prepared SET n = n + 1 RETURNING n").Scan(&n); err != nil || n != 2 {
+			t.Errorf("the copy holds %d, want 2: %v", n, err)
+		}
+		if err := conn.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if runs != 1 {
+		t.Errorf("prepared %d times, want once", runs)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -39,6 +40,9 @@ type Server struct {
 	port int
 	cmd  *exec.Cmd
 	done chan error
+
+	mu       sync.Mutex
+	prepared map[string]bool
 }
 
 // findBinaries returns a directory with initdb and postgres: what the environment names, else the newest that Debian's packages
