@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/opsledger/opsledger/authz"
+	"github.com/opsledger/opsledger/ledger/contract"
+)
+
+func (p program) root() *cobra.Command {
+	root := group("ledgerd", "Remembers what agents did to other systems, so that nothing is done twice")
+	root.SilenceUsage, root.SilenceErrors = true, true
+	root.Example = "  ledgerd dev\n  ledgerd serve --config /etc/ledgerd.yaml"
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
+	})
+	root.AddCommand(
+		p.devCommand(), p.serveCommand(), p.migrateCommand(), p.healthcheckCommand(),
+		p.configCommand(), p.policyCommand(), p.contractsCommand(), p.versionCommand(),
+	)
+	return root
+}
+
+// group is a command that only holds others.
+func group(use, short string, commands ...*cobra.Command) *cobra.Command {
+	g := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs, RunE: func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return usageError{fmt.Errorf("unknown command; see %s --help", cmd.CommandPath())}
+		}
+		return usageError{fmt.Errorf("say what to do; see %s --help", cmd.CommandPath())}
+	}}
+	g.AddCommand(commands...)
+	return g
+}
+
+// noArgs refuses arguments as wrong usage.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageError{fmt.Errorf("%s takes no arguments; see %s --help", cmd.CommandPath(), cmd.CommandPath())}
+	}
+	return nil
+}
+
+// configured is a command that uses settings. names are those that it has flags for; none: all.
+func (p program) configured(cmd *cobra.Command, defaults Config, act func(cmd *cobra.Command, c Config, s *settings) error, names ...string) *cobra.Command {
+	c := defaults
+	s := newSettings(&c)
+	s.bind(cmd.Flags(), names...)
+	cmd.Args = noArgs
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := s.resolve(p.env); err != nil {
+			return usageError{err}
+		}
+		return act(cmd, c, s)
+	}
+	return cmd
+}
+
+func (p program) configCommand() *cobra.Command {
+	var origin bool
+	printing := p.configured(&cobra.Command{
+		Use:     "print",
+		Short:   "Print the settings of serve in force, secrets hidden",
+		Example: "  ledgerd config print --config /etc/ledgerd.yaml --origin",
+	}, serveDefaults(), func(_ *cobra.Command, _ Config, s *settings) error {
+		return s.print(p.stdout, origin)
+	})
+	printing.Flags().BoolVar(&origin, "origin", false, "print a table that says where each value comes from")
+	return group("config", "Look at the settings", printing)
+}
+
+// checkCommand is a check of a file: its argument, else the setting's.
+func (p program) checkCommand(short, example, name string, check func(path string) error) *cobra.Command {
+	c := Config{}
+	s := newSettings(&c)
+	cmd := &cobra.Command{Use: "check [FILE]", Short: short, Example: example, Args: cobra.ArbitraryArgs}
+	s.bind(cmd.Flags(), name)
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		switch len(args) {
+		case 0:
+		case 1:
+			return check(args[0])
+		default:
+			return usageError{errors.New("name one file")}
+		}
+		if err := s.resolve(p.env); err != nil {
+			return usageError{err}
+		}
+		path := s.byName[name].show()
+		if path == "" {
+			return usageError{ruleError(name, "name the file to check")}
+		}
+		return check(path)
+	}
+	return cmd
+}
+
+func (p program) policyCommand() *cobra.Command {
+	return group("policy", "Look at a policy file", p.checkCommand(
+		"Check a policy file and show every fault", "  ledgerd policy check policy.yaml", "policy",
+		func(path string) error {
+			policy, err := authz.ParseFile(path)
+			if err != nil {
+				return faulty(err)
+			}
+			_, err = fmt.Fprintf(p.stdout, "%s: good, for principals of spiffe://%s\n", path, policy.TrustDomain())
+			return err
+		}))
+}
+
+func (p program) contractsCommand() *cobra.Command {
+	return group("contracts", "Look at a contracts file", p.checkCommand(
+		"Check a contracts file and show every fault", "  ledgerd contracts check contracts.yaml", "contracts",
+		func(path string) error {
+			set, err := contract.ParseFile(path)
+			if err != nil {
+				return faulty(err)
+			}
+			fmt.Fprintf(p.stdout, "%s: good\n", path)
+			table := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
+			fmt.Fprintln(table, "TOOL\tEFFECT\tMETHOD\tVERSION")
+			for _, tool := range set.Tools() {
+				c, _ := set.Contract(tool)
+				fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", tool, c.Effect, c.Method, c.Version)
+			}
+			return table.Flush()
+		}))
+}
+
+// errFaulty marks a file that was checked and found wanting.
+var errFaulty = errors.New("the file has faults")
+
+func faulty(err error) error { return fmt.Errorf("%w:\n%w", errFaulty, err) }

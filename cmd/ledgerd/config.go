@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Config is every setting of ledgerd. The struct is walked once into flags, LEDGERD_* variables and the keys of the YAML file, which
+// all have the same names. Each field's zero value is useful or refused by validate.
+type Config struct {
+	Store      Secret `name:"store" help:"PostgreSQL URL (postgres://...), or sqlite:PATH for one file on this host"`
+	StoreConns int    `name:"store-connections" help:"connections to PostgreSQL at most; 0: as the URL says, or the larger of 4 and the CPUs"`
+	Migrations string `name:"migrations" help:"what start-up does about the schema: verify, apply, or auto (SQLite: apply, PostgreSQL: verify)"`
+
+	GRPCAddr   string `name:"grpc-addr" help:"address of the gRPC listener (mTLS)"`
+	TLSCert    string `name:"tls-cert" help:"PEM file: the server's certificate chain, leaf first"`
+	TLSKey     string `name:"tls-key" help:"PEM file: the leaf's private key"`
+	TLSCA      string `name:"tls-ca" help:"PEM file: the authorities whose client certificates are believed"`
+	Policy     string `name:"policy" help:"YAML file: who may do what (see ledgerd policy check)"`
+	Contracts  string `name:"contracts" help:"YAML file: what tools promise; without one every tool is unsafe and settled by people (see ledgerd contracts check)"`
+	Secrets    string `name:"secrets" help:"YAML file: the ring of secrets that key the fingerprints"`
+	Reflection string `name:"reflection" help:"gRPC reflection: operators, off, or auto (dev: every identity, serve: operators)"`
+
+	AdminAddr string `name:"admin-addr" help:"address of /livez, /readyz and /metrics (plain HTTP, no operation data)"`
+
+	ReloadInterval time.Duration `name:"reload-interval" help:"how often the files above are looked at; SIGHUP looks at once"`
+	DrainDelay     time.Duration `name:"drain-delay" help:"how long a stopping server, already not ready, goes on serving"`
+	DrainTimeout   time.Duration `name:"drain-timeout" help:"how long calls may then take to finish"`
+
+	LogLevel  string `name:"log-level" help:"debug, info, warn or error"`
+	LogFormat string `name:"log-format" help:"text or json"`
+
+	StateDir string `name:"state-dir" help:"dev only: where the development ledger keeps its files; default: ledgerd in the XDG state directory"`
+}
+
+// Secret is a setting that nothing prints. It can also be given as a file, by the same name with -file.
+type Secret string
+
+const hidden = "***"
+
+// String hides the secret.
+func (s Secret) String() string {
+	if s == "" {
+		return ""
+	}
+	return hidden
+}
+
+// GoString hides the secret.
+func (s Secret) GoString() string { return s.String() }
+
+// MarshalText hides the secret.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// LogValue hides the secret.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// Reveal returns the secret itself.
+func (s Secret) Reveal() string { return string(s) }
+
+const auto = "auto"
+
+// serveDefaults are the defaults of every command but dev.
+func serveDefaults() Config {
+	return Config{
+		Migrations: auto, GRPCAddr: ":7443", Reflection: auto, AdminAddr: ":7490",
+		ReloadInterval: 10 * time.Second, DrainDelay: 3 * time.Second, DrainTimeout: 25 * time.Second,
+		LogLevel: "info", LogFormat: "json",
+	}
+}
+
+// devDefaults are those of dev: loopback, and nobody who would have to notice that the server is going.
+func devDefaults() Config {
+	c := serveDefaults()
+	c.GRPCAddr, c.AdminAddr = "127.0.0.1:7443", "127.0.0.1:7490"
+	c.DrainDelay, c.DrainTimeout = 0, 5*time.Second
+	c.ReloadInterval = 2 * time.Second
+	c.LogLevel, c.LogFormat = "warn", "text"
+	return c
+}
+
+// ruleError names a setting and the rule that it breaks, never the value.
+func ruleError(setting, rule string) error {
+	return fmt.Errorf("--%s (%s): %s", setting, envName(setting), rule)
+}
+
+// validate judges what every command that uses a setting needs; all faults are told together.
+func (c Config) validate() error {
+	var faults []error
+	fault := func(setting, rule string) { faults = append(faults, ruleError(setting, rule)) }
+	oneOf := func(setting, value string, words ...string) {
+		if !slices.Contains(words, value) {
+			fault(setting, "must be one of "+strings.Join(words, ", "))
+		}
+	}
+	within := func(setting string, d, least, most time.Duration) {
+		if d < least || d > most {
+			fault(setting, fmt.Sprintf("must be from %s to %s", least, most))
+		}
+	}
+	oneOf("migrations", c.Migrations, auto, "verify", "apply")
+	oneOf("reflection", c.Reflection, auto, "operators", "off")
+	oneOf("log-level", c.LogLevel, "debug", "info", "warn", "error")
+	oneOf("log-format", c.LogFormat, "text", "json")
+	within("reload-interval", c.ReloadInterval, 100*time.Millisecond, time.Hour)
+	within("drain-delay", c.DrainDelay, 0, 5*time.Minute)
+	within("drain-timeout", c.DrainTimeout, 0, 10*time.Minute)
+	if c.StoreConns < 0 || c.StoreConns > 10_000 {
+		fault("store-connections", "must be from 0 to 10000")
+	}
+	for setting, addr := range map[string]string{"grpc-addr": c.GRPCAddr, "admin-addr": c.AdminAddr} {
+		if _, _, err := net.SplitHostPort(addr); err != nil {
+			fault(setting, "must be host:port, or :port for every address of this host")
+		}
+	}
+	slices.SortFunc(faults, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(faults...)
+}
+
+// validateServe judges what a server for production needs besides: nothing that protects it has a default.
+func (c Config) validateServe() error {
+	faults := []error{c.validate()}
+	for _, needed := range []struct{ setting, value, hint string }{
+		{"store", c.Store.Reveal(), "is required: postgres://... or sqlite:PATH"},
+		{"tls-cert", c.TLSCert, "is required: ledgerd serves nothing without TLS"},
+		{"tls-key", c.TLSKey, "is required: ledgerd serves nothing without TLS"},
+		{"tls-ca", c.TLSCA, "is required: callers are who their certificates say"},
+		{"policy", c.Policy, "is required: without a policy nobody may do anything"},
+		{"secrets", c.Secrets, "is required: plain digests of requests can be guessed"},
+	} {
+		if needed.value == "" {
+			faults = append(faults, ruleError(needed.setting, needed.hint))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// validateDev keeps a development ledger on this host.
+func (c Config) validateDev() error {
+	faults := []error{c.validate()}
+	for _, listener := range []struct{ setting, addr string }{{"grpc-addr", c.GRPCAddr}, {"admin-addr", c.AdminAddr}} {
+		host, _, err := net.SplitHostPort(listener.addr)
+		if err != nil {
+			continue // validate has told
+		}
+		ip, err := netip.ParseAddr(host)
+		if host != "localhost" && (err != nil || !ip.IsLoopback()) {
+			faults = append(faults, ruleError(listener.setting, "dev listens on loopback only, because its keys protect nothing; use 127.0.0.1:PORT, or ledgerd serve"))
+		}
+	}
+	return errors.Join(faults...)
+}

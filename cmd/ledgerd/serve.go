@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/opsledger/opsledger/authz"
+	"github.com/opsledger/opsledger/ledger/contract"
+	"github.com/opsledger/opsledger/ledger/fingerprint"
+)
+
+func (p program) serveCommand() *cobra.Command {
+	return p.configured(&cobra.Command{
+		Use:   "serve",
+		Short: "Serve the ledger: any number of instances on one PostgreSQL, or one on a SQLite file",
+		Long: "Serve the ledger. Every setting is a flag, an environment variable or a key of the --config file, in this order.\n" +
+			"SIGTERM drains and exits; a second one exits at once; SIGHUP reloads policy, contracts and certificates.",
+		Example: "  ledgerd serve --config /etc/ledgerd.yaml --store-file /run/secrets/ledger-dsn",
+	}, serveDefaults(), func(cmd *cobra.Command, c Config, _ *settings) error {
+		if err := c.validateServe(); err != nil {
+			return usageError{err}
+		}
+		return p.serve(cmd.Context(), c)
+	}, allBut("state-dir")...)
+}
+
+// allBut lists every setting without some.
+func allBut(names ...string) []string {
+	var out []string
+	for _, x := range newSettings(&Config{}).all {
+		if !slices.Contains(names, x.name) {
+			out = append(out, x.name)
+		}
+	}
+	return out
+}
+
+// serve reads top to bottom as a server comes to be: files, store, server; and is undone in the other order.
+func (p program) serve(ctx context.Context, c Config) error {
+	log := p.newLogger(c)
+	told, err := newTelemetry(ctx, p)
+	if err != nil {
+		return err
+	}
+	report := func(kind string, err error) { told.reloaded(log, kind, err) }
+
+	material, err := authz.NewMaterialReloader(authz.Files{Cert: c.TLSCert, Key: c.TLSKey, CA: c.TLSCA}, p.now, report)
+	if err != nil {
+		return usageError{fmt.Errorf("--tls-cert, --tls-key, --tls-ca: %w", err)}
+	}
+	policy, err := authz.NewPolicyReloader(c.Policy, report)
+	if err != nil {
+		return usageError{err}
+	}
+	declared, reloaders, err := openContracts(c.Contracts, report)
+	if err != nil {
+		return usageError{err}
+	}
+	ring, err := readRing(c.Secrets)
+	if err != nil {
+		return usageError{err}
+	}
+	at, err := locate(c.Store)
+	if err != nil {
+		return err
+	}
+	store, err := prepareStore(ctx, at, c, told.traces != nil)
+	if err != nil {
+		return err
+	}
+	return p.serveParts(ctx, parts{
+		config: c, log: log, now: p.now, telemetry: told, store: store, policy: policy.Current, contracts: declared,
+		material: material, ring: ring, reloaders: append(reloaders, material, policy),
+	}, p.serving)
+}
+
+// flushBound is how long telemetry may take to go out when everything else has ended.
+const flushBound = 3 * time.Second
+
+// serveParts runs a server, then flushes telemetry and closes the store, whatever has happened before.
+func (p program) serveParts(ctx context.Context, with parts, ready func(addresses)) (err error) {
+	defer func() {
+		flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushBound)
+		defer cancel()
+		if lost := with.telemetry.shutdown(flush); lost != nil {
+			with.log.Warn("telemetry could not be flushed", "error", lost)
+		}
+		err = errors.Join(err, with.store.Close())
+		with.log.Info("stopped")
+	}()
+	s, err := newServer(ctx, with)
+	if err != nil {
+		return err
+	}
+	signals, stop := p.signals()
+	defer stop()
+	return s.run(ctx, signals, ready)
+}
+
+// openContracts reads the contracts' file; without one every tool has the default.
+func openContracts(path string, report authz.Report) (contracts, []reloader, error) {
+	if path == "" {
+		return &contract.Set{}, nil, nil
+	}
+	source, err := contract.Open(path, func(err error) { report("contracts", err) })
+	if err != nil {
+		return nil, nil, err
+	}
+	return source, []reloader{source}, nil
+}
+
+func readRing(path string) (*fingerprint.Ring, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read secrets: %w", err)
+	}
+	return fingerprint.ParseRing(path, data)
+}
