@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opsledger/opsledger/failpoint"
 	"github.com/opsledger/opsledger/ledger"
 	"github.com/opsledger/opsledger/ledger/contract"
 )
@@ -64,15 +63,6 @@ func TestVersionSaysWhatTheBinaryWorksWith(t *testing.T) {
 	}
 	if out, err := output(t, nil, "version"); err != nil || !strings.Contains(out, "opsledger.v1") {
 		t.Errorf("%v\n%s", err, out)
-	}
-}
-
-func TestABinaryWithoutFailpointsRefusesThem(t *testing.T) {
-	if failpoint.Built {
-		t.Skip("this binary has them: the variable is read before main")
-	}
-	if _, err := output(t, []string{failpoint.Variable + "=rpc.claim.after-commit=kill"}, "version"); exitCode(err) != 2 {
-		t.Errorf("exit code %d, %v", exitCode(err), err)
 	}
 }
 

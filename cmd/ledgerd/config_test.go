@@ -153,6 +153,13 @@ func TestWhatIsNoSettingIsAnError(t *testing.T) {
 	}
 }
 
+func TestAFileOfCommentsSaysNothing(t *testing.T) {
+	got, _, err := resolved(t, "# log-level: info\n\n  # drain-delay: 4s\n", nil, nil)
+	if diff := cmp.Diff(serveDefaults(), got); diff != "" || err != nil {
+		t.Errorf("%v\n%s", err, diff)
+	}
+}
+
 func TestVariablesThatKubernetesAddsForAServiceAreNoSettings(t *testing.T) {
 	env := []string{
 		"LEDGERD_SERVICE_HOST=10.0.0.1", "LEDGERD_SERVICE_PORT=7443", "LEDGERD_SERVICE_PORT_GRPC=7443", "LEDGERD_PORT=tcp://10.0.0.1:7443",

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -169,6 +170,9 @@ func (s *settings) readFile(path string) error {
 	if err != nil {
 		return fmt.Errorf("read configuration: %w", err)
 	}
+	if blank(data) { // packages ship a file in which everything is commented out
+		return nil
+	}
 	var document yaml.Node
 	if err := yaml.Load(data, &document); err != nil {
 		var load *yaml.LoadError
@@ -200,6 +204,16 @@ func (s *settings) readFile(path string) error {
 		}
 	}
 	return errors.Join(faults...)
+}
+
+// blank says that a file has nothing but comments.
+func blank(data []byte) bool {
+	for line := range bytes.Lines(data) {
+		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' {
+			return false
+		}
+	}
+	return true
 }
 
 // set parses a value. Errors name the setting and the rule.
