@@ -27,6 +27,8 @@ func (o Outcome) String() string {
 type Answer struct {
 	// Operation as it stands after the command; nil: nothing is stored.
 	Operation *Operation
+	// Now is the store's time of the decision.
+	Now time.Time
 	// Again: the command is to be decided once more, on a fresh read.
 	Again bool
 
@@ -103,6 +105,11 @@ func (d *decision) stand() (Outcome, Wait) {
 		return OutcomeCompleted, Wait{}
 	case Failed:
 		return OutcomeFailed, Wait{}
+	case Retired:
+		if n.Detail.RetiredFrom == Failed {
+			return OutcomeFailed, Wait{}
+		}
+		return OutcomeCompleted, Wait{}
 	case Received:
 		reason, until := d.receivedWait()
 		wait := Wait{Reason: reason, RetryAfter: left(until, d.now)}

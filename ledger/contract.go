@@ -43,7 +43,7 @@ type Contract struct {
 	AllowWhileUnknown bool
 	// MaxUnknown: with so many unknowns the tool gets no new grant; 0: no limit.
 	MaxUnknown int
-	// Override says who lifts a look-alike that distinct_from names.
+	// Override says who lifts a sibling or look-alike that distinct_from names.
 	Override Override
 	// ApprovalExpires bounds approvals of corrections, look-alikes and changed resources.
 	ApprovalExpires time.Duration
@@ -91,13 +91,12 @@ type Contract struct {
 	Categories map[string]string
 }
 
-// Override says who may say that an operation knowingly is not the look-alike that the unique rule found.
+// Override says whose word it takes that an operation knowingly is not the unknown sibling, or the look-alike, that distinct_from names.
 type Override uint8
 
 // The overrides.
 const (
-	OverrideNobody Override = iota
-	OverrideApproval
+	OverrideApproval Override = iota
 	OverrideCaller
 )
 

@@ -100,9 +100,14 @@ func (d *decision) claimReceived(c Claim, who who) (Answer, error) {
 		d.record(EventQueued, true, nil, "")
 		return d.standing(), nil
 	}
-	if wait, err := d.guards(c.DistinctFrom); err != nil || wait.Reason != 0 {
+	var distinct []OperationID
+	if a := n.Detail.Approval; d.c.Override == OverrideCaller || a != nil && a.Kind == ApproveLookAlike && a.Granted {
+		distinct = c.DistinctFrom
+	}
+	if wait, err := d.guards(distinct); err != nil || wait.Reason != 0 {
 		return Answer{Outcome: OutcomeBlocked, Wait: wait}, err
 	}
+	n.Detail.DistinctFrom = slices.Clone(distinct)
 	d.grant(c)
 	d.decided(EventGranted, grantFacts(c))
 	return granted(n, d.now, false), nil
@@ -126,12 +131,13 @@ func (d *decision) claimNew(c Claim) (Answer, error) {
 		return d.standing(), nil
 	}
 	wait, err := d.guards(c.DistinctFrom)
-	if err == nil && wait.Reason == 0 {
-		err = d.unique(c)
-	}
 	if err != nil || wait.Reason != 0 {
 		return Answer{Outcome: OutcomeBlocked, Wait: wait}, err
 	}
+	if len(without(d.rel.LookAlikes, c.DistinctFrom)) > 0 {
+		return Answer{}, &Refusal{Err: ErrDuplicateIntent, Other: d.rel.LookAlikes}
+	}
+	d.lift(c)
 	d.link(c)
 	if !c.Corrects.IsZero() {
 		d.next.Detail.Approval = &Approval{Kind: ApproveCorrection, Requester: c.Actor.Name, ExpireTime: d.now.Add(d.c.ApprovalExpires)}
@@ -239,17 +245,17 @@ func (d *decision) originalGuard() (Wait, error) {
 	return Wait{}, nil
 }
 
-// unique refuses a look-alike, unless distinct_from names it and the contract lets somebody say so.
-func (d *decision) unique(c Claim) error {
-	others := without(d.rel.LookAlikes, c.DistinctFrom)
-	switch {
-	case len(d.rel.LookAlikes) == 0:
-	case len(others) > 0 || d.c.Override == OverrideNobody:
-		return &Refusal{Err: ErrDuplicateIntent, Other: d.rel.LookAlikes}
-	case d.c.Override == OverrideApproval:
+// lift remembers what distinct_from says of unknown siblings and look-alikes. It counts after a person's approval, or at once where the
+// contract takes the caller's word.
+func (d *decision) lift(c Claim) {
+	named := len(d.rel.LookAlikes) > 0 || len(d.rel.UnknownSiblings) > 0 && !d.c.AllowWhileUnknown
+	if !named {
+		return
+	}
+	d.next.Detail.DistinctFrom = slices.Clone(c.DistinctFrom)
+	if d.c.Override == OverrideApproval {
 		d.next.Detail.Approval = &Approval{Kind: ApproveLookAlike, Requester: c.Actor.Name, ExpireTime: d.now.Add(d.c.ApprovalExpires)}
 	}
-	return nil
 }
 
 // link names a compensation on its original's own row, in the same transaction.

@@ -40,7 +40,7 @@ func (d *decision) start(s Start) (Answer, error) {
 
 // startGuards judges the guards again: between reservation and start anything may have changed.
 func (d *decision) startGuards() error {
-	wait, err := d.guards(nil)
+	wait, err := d.guards(d.next.Detail.DistinctFrom)
 	switch {
 	case err != nil:
 		return err
@@ -211,6 +211,9 @@ func (d *decision) keepSuccess(c Complete) bool {
 		return k.Result.Resource.Same(c.Succeeded.Resource)
 	}
 	d.next.Detail.Kept = &KeptSuccess{ClaimID: c.ClaimID, Result: *c.Succeeded.clone()}
+	if a := d.next.Detail.Approval; a != nil && a.Kind == ApproveResolution { // what was proposed did not know of it
+		d.next.Detail.Approval = nil
+	}
 	return true
 }
 

@@ -3,8 +3,10 @@
 package ledger
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -24,9 +26,12 @@ type Request interface {
 	SubjectDigests() [][]byte
 }
 
-// May says whether the sender of a command may know of this operation, and do this to it: nil, or a Refusal. It runs in the
-// transaction of the decision.
+// May says whether somebody may know of an operation: nil, or a Refusal.
 type May func(op *Operation) error
+
+// Prepare makes a command out of the operation as it stands and the contract in force, or refuses its sender. It runs in the
+// transaction of the decision, possibly several times.
+type Prepare func(op *Operation, c Contract) (Command, error)
 
 // Ledger is the service: read, decide, write if nobody was faster, answer. It holds no state but who waits for what.
 type Ledger struct {
@@ -70,7 +75,7 @@ func (l *Ledger) Claim(ctx context.Context, c Claim, request Request) (Answer, e
 		if cmd.SubjectDigest, err = request.SubjectDigest(f); err != nil {
 			return nil, Contract{}, err
 		}
-		if err := visible(c, v.Related); err != nil {
+		if err := visible(c, v.Related, request); err != nil {
 			return nil, Contract{}, err
 		}
 		return cmd, contract, nil
@@ -91,9 +96,12 @@ func related(c Claim) []OperationID {
 }
 
 // visible refuses relations to what the caller can't see, the same as to what does not exist.
-func visible(c Claim, ops map[OperationID]Operation) error {
+func visible(c Claim, ops map[OperationID]Operation, request Request) error {
 	for _, id := range related(c) {
-		if op, ok := ops[id]; !ok || op.Scope != c.Key.Scope {
+		op, ok := ops[id]
+		ownSubject := len(op.SubjectDigest) == 0 ||
+			slices.ContainsFunc(request.SubjectDigests(), func(d []byte) bool { return bytes.Equal(d, op.SubjectDigest) })
+		if !ok || op.Scope != c.Key.Scope || !ownSubject {
 			field := "depends_on"
 			if id == c.Compensates || id == c.Corrects {
 				field = "relation"
@@ -104,29 +112,37 @@ func visible(c Claim, ops map[OperationID]Operation) error {
 	return nil
 }
 
-// Do decides any other command about one operation.
-func (l *Ledger) Do(ctx context.Context, id OperationID, cmd Command, may May) (Answer, error) {
-	reads := ReadSet{ID: id, CommandID: cmd.id()}
-	if _, ok := cmd.(Start); ok { // its guards look at other operations, which the row names
-		op, _, err := l.store.Get(ctx, id)
-		if err != nil {
-			return Answer{}, err
-		}
-		reads.Related = related(Claim{DependsOn: op.DependsOn, Compensates: op.Compensates, Corrects: op.Corrects})
-		reads.Siblings = &Siblings{Scope: op.Scope, Tool: op.Tool, Task: op.Task}
-		if len(op.SubjectDigest) > 0 {
-			reads.Siblings.SubjectDigests = [][]byte{op.SubjectDigest}
-		}
+// Do decides any other command about one operation. The command's own claim_id or command_id is given beside it, because earlier events
+// under it are read before the command is made.
+func (l *Ledger) Do(ctx context.Context, id OperationID, commandID string, prepare Prepare) (Answer, error) {
+	return l.do(ctx, ReadSet{ID: id, CommandID: commandID}, prepare)
+}
+
+// Start decides a Start. Its guards look at other operations, which the row names: what it names never changes.
+func (l *Ledger) Start(ctx context.Context, id OperationID, claimID ClaimID, prepare Prepare) (Answer, error) {
+	op, _, err := l.store.Get(ctx, id)
+	if err != nil {
+		return Answer{}, err
 	}
+	reads := ReadSet{
+		ID: id, CommandID: string(claimID),
+		Related:  related(Claim{DependsOn: op.DependsOn, Compensates: op.Compensates, Corrects: op.Corrects}),
+		Siblings: &Siblings{Scope: op.Scope, Tool: op.Tool, Task: op.Task},
+	}
+	if len(op.SubjectDigest) > 0 {
+		reads.Siblings.SubjectDigests = [][]byte{op.SubjectDigest}
+	}
+	return l.do(ctx, reads, prepare)
+}
+
+func (l *Ledger) do(ctx context.Context, reads ReadSet, prepare Prepare) (Answer, error) {
 	return l.decide(ctx, reads, func(v View) (Command, Contract, error) {
 		if v.Current == nil {
 			return nil, Contract{}, &Refusal{Err: ErrOperationNotFound}
 		}
-		if err := may(v.Current); err != nil {
-			return nil, Contract{}, err
-		}
 		contract, _ := l.contracts.Contract(v.Current.Tool)
-		return cmd, contract, nil
+		cmd, err := prepare(v.Current, contract)
+		return cmd, contract, err
 	})
 }
 

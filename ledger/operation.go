@@ -148,6 +148,8 @@ type Detail struct {
 	// ExtraStarts are starts that a person has granted beyond the contract's.
 	ExtraStarts uint32    `json:"extra_starts,omitempty"`
 	Approval    *Approval `json:"approval,omitempty"`
+	// DistinctFrom names unknown siblings and look-alikes that it knowingly does not repeat, as far as that counted.
+	DistinctFrom []OperationID `json:"distinct_from,omitempty"`
 	// ClearedUntil: the target said that the resource to compensate is as the original left it.
 	ClearedUntil time.Time `json:"cleared_until,omitzero"`
 	// Waived: a person has waived that check for one grant.
@@ -263,6 +265,7 @@ func (o Operation) Clone() Operation {
 		c.Failure = &f
 	}
 	c.Detail.Candidates = slices.Clone(o.Detail.Candidates)
+	c.Detail.DistinctFrom = slices.Clone(o.Detail.DistinctFrom)
 	c.Detail.DroppedAttributes = slices.Clone(o.Detail.DroppedAttributes)
 	if k := o.Detail.Kept; k != nil {
 		c.Detail.Kept = &KeptSuccess{ClaimID: k.ClaimID, Result: *k.Result.clone()}

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/opsledger/opsledger/ledger"
 )
 
@@ -52,8 +50,8 @@ func (r *run) answer() {
 		return
 	}
 	c := waiting[len(waiting)-1]
-	if rapid.IntRange(0, 3).Draw(r.t, "an old one") == 0 {
-		c = rapid.SampledFrom(waiting).Draw(r.t, "answer")
+	if below(r.t, "an old one", 4) == 0 {
+		c = oneOf(r.t, "answer", waiting)
 	}
 	r.names++
 	_, _ = r.do(ledger.Reconcile{CommandID: r.newCommand(), Actor: scriptLoop, CheckNumber: c.number, Evidence: *c.asked})
@@ -70,7 +68,7 @@ func (r *run) query() ledger.Evidence {
 	now := r.sys.now()
 	e := ledger.Evidence{Source: "status query"}
 	effects, rejections := r.target.seen(now, true)
-	said := rapid.IntRange(0, 9).Draw(r.t, "said")
+	said := below(r.t, "said", 10)
 	switch {
 	case said == 0:
 		e.Finding, e.Cause = ledger.Indeterminate, ledger.QueryTimeout
@@ -100,9 +98,9 @@ func (r *run) query() ledger.Evidence {
 func (r *run) regrant() { _, _ = r.do(ledger.Regrant{Actor: scriptLoop}) }
 
 func (r *run) housekeeping() {
-	_, _ = r.do(rapid.SampledFrom([]ledger.Command{
+	_, _ = r.do(oneOf(r.t, "command", []ledger.Command{
 		ledger.Expire{Actor: scriptLoop}, ledger.Retire{Actor: scriptLoop}, ledger.Retire{Actor: scriptLoop, Referenced: true}, ledger.Inspect{Actor: scriptLoop, Outcome: ledger.InspectUnchanged},
-	}).Draw(r.t, "command"))
+	}))
 }
 
 // People. They are honest about what they saw, and in a hurry.
@@ -120,13 +118,13 @@ func (r *run) version() uint64 {
 	if op == nil {
 		return 0
 	}
-	if rapid.IntRange(0, 9).Draw(r.t, "stale") == 0 && op.Version > 0 {
+	if below(r.t, "stale", 10) == 0 && op.Version > 0 {
 		return op.Version - 1
 	}
 	return op.Version
 }
 
-func (r *run) person() ledger.Actor { return rapid.SampledFrom(people).Draw(r.t, "person") }
+func (r *run) person() ledger.Actor { return oneOf(r.t, "person", people) }
 
 // custodian is mostly whoever has it.
 func (r *run) custodian() ledger.Actor {
@@ -160,14 +158,14 @@ func (r *run) resolve() {
 		return
 	}
 	view := r.views[len(r.views)-1]
-	if len(r.views) > 1 && rapid.IntRange(0, 4).Draw(r.t, "an old view") == 0 {
+	if len(r.views) > 1 && below(r.t, "an old view", 5) == 0 {
 		view = r.views[len(r.views)-2]
 	}
 	res := ledger.Resolution{SearchTime: view.at, Note: "searched the dashboard"}
 	switch {
 	case len(view.effects) > 0:
 		res.Happened = chargeResult(view.effects[0].resource)
-	case rapid.Bool().Draw(r.t, "retry"):
+	case below(r.t, "retry", 2) == 1:
 		res.NeverHappenedTry = &ledger.NotExecuted{Kind: ledger.AbsentAtTarget}
 	default:
 		res.NeverHappenedEnd = &ledger.Failure{Kind: ledger.Abandoned}
@@ -176,7 +174,7 @@ func (r *run) resolve() {
 }
 
 func (r *run) secondPerson() {
-	approved := rapid.IntRange(0, 3).Draw(r.t, "approved") > 0
+	approved := below(r.t, "approved", 4) > 0
 	_, _ = r.do(ledger.Approve{CommandID: r.newCommand(), Actor: r.person(), ExpectedVersion: r.version(), Approved: approved, Note: "looked, too"})
 }
 
@@ -189,7 +187,7 @@ func (r *run) checkNow() {
 }
 
 func (r *run) note() {
-	through := uint64(rapid.IntRange(0, 60).Draw(r.t, "through"))
+	through := uint64(below(r.t, "through", 61))
 	_, _ = r.do(ledger.Note{CommandID: r.newCommand(), Actor: r.person(), Text: "asked the owner", AcknowledgeThrough: through})
 }
 
@@ -197,22 +195,22 @@ func (r *run) note() {
 // owner's error, and does not count for what is recorded; one that it tightens counts at once.
 func (r *run) correct() {
 	c := r.c
-	switch rapid.IntRange(0, 5).Draw(r.t, "what") {
+	switch below(r.t, "what", 6) {
 	case 0:
-		c.Effect = rapid.SampledFrom([]ledger.Effect{ledger.Read, ledger.Idempotent, ledger.Keyed, ledger.Unsafe}).Draw(r.t, "effect")
+		c.Effect = oneOf(r.t, "effect", []ledger.Effect{ledger.Read, ledger.Idempotent, ledger.Keyed, ledger.Unsafe})
 		if op, _ := r.sys.read(r.id); op == nil { // nothing is recorded yet: the class must be true
 			c.Effect = max(c.Effect, r.target.class)
 		}
 	case 1:
-		c.EffectWithin = rapid.SampledFrom([]time.Duration{0, r.truth, 3 * r.truth}).Draw(r.t, "effect_within")
+		c.EffectWithin = oneOf(r.t, "effect_within", []time.Duration{0, r.truth, 3 * r.truth})
 	case 2:
 		if c.KeyRetention > minute {
 			c.KeyRetention /= 2
 		}
 	case 3:
-		c.Method = rapid.SampledFrom([]ledger.Method{ledger.MethodProbe, ledger.MethodRegrant, ledger.MethodOperator}).Draw(r.t, "method")
+		c.Method = oneOf(r.t, "method", []ledger.Method{ledger.MethodProbe, ledger.MethodRegrant, ledger.MethodOperator})
 	case 4:
-		c.Repeat = rapid.SampledFrom([]ledger.Repeat{ledger.RepeatDefault, ledger.RepeatAllowed, ledger.RepeatForbidden}).Draw(r.t, "repeat")
+		c.Repeat = oneOf(r.t, "repeat", []ledger.Repeat{ledger.RepeatDefault, ledger.RepeatAllowed, ledger.RepeatForbidden})
 	default:
 		c.SecondPerson = !c.SecondPerson
 	}

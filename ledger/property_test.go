@@ -25,7 +25,7 @@ func TestInvariants(t *testing.T) {
 	steadyRapid(t, 6000)
 	rapid.Check(t, func(t *rapid.T) {
 		r := newRun(t)
-		steps := rapid.IntRange(5, 60).Draw(t, "steps")
+		steps := 10 + below(t, "steps", 51)
 		for range steps {
 			r.act()
 		}
@@ -52,6 +52,25 @@ func steadyRapid(t *testing.T, checks int) {
 	}
 	t.Logf("-rapid.seed=%s -rapid.checks=%s", flag.Lookup("rapid.seed").Value, flag.Lookup("rapid.checks").Value)
 }
+
+// below draws uniformly from 0 to n-1: rapid's own ranges prefer small numbers, and histories would stay shallow.
+func below(t *rapid.T, label string, n int) int { return uniform.Draw(t, label) % n }
+
+func oneOf[T any](t *rapid.T, label string, from []T) T { return from[below(t, label, len(from))] }
+
+var (
+	coin    = rapid.Bool()
+	uniform = rapid.Custom(func(t *rapid.T) int {
+		n := 0
+		for range 14 {
+			n <<= 1
+			if coin.Draw(t, "") {
+				n |= 1
+			}
+		}
+		return n
+	})
+)
 
 // flagsGiven on the command line, before any test sets one.
 var flagsGiven = sync.OnceValue(func() map[string]bool {
@@ -103,27 +122,27 @@ func newRun(t *rapid.T) *run {
 	r := &run{t: t, key: ledger.Key{Scope: "team", Tool: modelTool, Task: "task-1", Key: "charge-1"}, contracts: declared{}}
 	r.id = r.key.Hash().OperationID()
 	c := ledger.DefaultContract(modelTool)
-	c.Effect = rapid.SampledFrom([]ledger.Effect{ledger.Read, ledger.Idempotent, ledger.Keyed, ledger.Keyed, ledger.Unsafe, ledger.Unsafe}).Draw(t, "effect")
-	c.Method = rapid.SampledFrom([]ledger.Method{ledger.MethodProbe, ledger.MethodProbe, ledger.MethodRegrant, ledger.MethodOperator}).Draw(t, "method")
-	r.truth = rapid.SampledFrom([]time.Duration{10 * time.Second, minute, 2 * minute}).Draw(t, "truth")
-	c.EffectWithin = rapid.SampledFrom([]time.Duration{r.truth, r.truth, r.truth, 2 * r.truth, 0}).Draw(t, "effect_within")
-	c.KeyRetention = rapid.SampledFrom([]time.Duration{10 * minute, 10 * minute, 24 * time.Hour, 0}).Draw(t, "key_retention")
-	c.SendWithin = rapid.SampledFrom([]time.Duration{30 * time.Second, 10 * time.Second, time.Hour}).Draw(t, "send_within")
-	c.LeaseTotal = rapid.SampledFrom([]time.Duration{90 * time.Second, time.Hour}).Draw(t, "lease_total")
-	c.MaxAttempts = rapid.SampledFrom([]uint32{5, 2, 1}).Draw(t, "max_attempts")
-	c.Repeat = rapid.SampledFrom([]ledger.Repeat{ledger.RepeatDefault, ledger.RepeatAllowed, ledger.RepeatAllowed, ledger.RepeatForbidden}).Draw(t, "repeat")
-	c.GiveUpAfter = rapid.SampledFrom([]time.Duration{24 * time.Hour, 5 * minute}).Draw(t, "give_up_after")
-	c.StickyAnswers = rapid.IntRange(0, 3).Draw(t, "sticky") == 0
+	c.Effect = oneOf(t, "effect", []ledger.Effect{ledger.Read, ledger.Idempotent, ledger.Keyed, ledger.Keyed, ledger.Unsafe, ledger.Unsafe})
+	c.Method = oneOf(t, "method", []ledger.Method{ledger.MethodProbe, ledger.MethodProbe, ledger.MethodRegrant, ledger.MethodOperator})
+	r.truth = oneOf(t, "truth", []time.Duration{10 * time.Second, minute, 2 * minute})
+	c.EffectWithin = oneOf(t, "effect_within", []time.Duration{r.truth, r.truth, r.truth, 2 * r.truth, 0})
+	c.KeyRetention = oneOf(t, "key_retention", []time.Duration{10 * minute, 10 * minute, 24 * time.Hour, 0})
+	c.SendWithin = oneOf(t, "send_within", []time.Duration{30 * time.Second, 10 * time.Second, time.Hour})
+	c.LeaseTotal = oneOf(t, "lease_total", []time.Duration{90 * time.Second, time.Hour})
+	c.MaxAttempts = oneOf(t, "max_attempts", []uint32{5, 2, 1})
+	c.Repeat = oneOf(t, "repeat", []ledger.Repeat{ledger.RepeatDefault, ledger.RepeatAllowed, ledger.RepeatAllowed, ledger.RepeatForbidden})
+	c.GiveUpAfter = oneOf(t, "give_up_after", []time.Duration{24 * time.Hour, 5 * minute})
+	c.StickyAnswers = below(t, "sticky", 4) == 0
 	c.RejectCodes = []string{"card_declined"}
-	c.VerifyStated = rapid.IntRange(0, 5).Draw(t, "verify") > 0
-	c.SecondPerson = rapid.IntRange(0, 3).Draw(t, "second_person") == 0
+	c.VerifyStated = below(t, "verify", 6) > 0
+	c.SecondPerson = below(t, "second_person", 4) == 0
 	c.RetryWindow, c.RetainCompleted = time.Hour, 2*time.Hour
 	r.contract(c)
-	if rapid.IntRange(0, 4).Draw(t, "subject") == 0 {
+	if below(t, "subject", 5) == 0 {
 		r.subject = []byte("0123456789abcdef")
 	}
 	r.target = &modelTarget{class: c.Effect, retention: c.KeyRetention, sticky: c.StickyAnswers}
-	if rapid.Bool().Draw(t, "service") {
+	if below(t, "service", 2) == 1 {
 		r.sys = newLedgerSystem(r.contracts)
 	} else {
 		r.sys = decideSystem{shelf: newShelf(), contracts: r.contracts}
@@ -139,12 +158,14 @@ func (r *run) contract(c ledger.Contract) {
 	r.c, r.contracts[modelTool] = c, c
 }
 
-// actions by their weight.
-var actions = []struct {
+type action struct {
 	weight int
 	name   string
 	do     func(*run)
-}{
+}
+
+// actions by their weight.
+var actions = []action{
 	{10, "advance", (*run).advance},
 	{8, "claim", (*run).claim},
 	{3, "claim again", (*run).claimAgain},
@@ -161,7 +182,7 @@ var actions = []struct {
 	{2, "evidence", (*run).evidence},
 	{3, "regrant", (*run).regrant},
 	{1, "housekeeping", (*run).housekeeping},
-	{3, "take over", (*run).takeOver},
+	{1, "take over", (*run).takeOver},
 	{4, "look", (*run).look},
 	{5, "resolve", (*run).resolve},
 	{2, "second person", (*run).secondPerson},
@@ -186,16 +207,43 @@ var deck = func() (deck []int) {
 func (r *run) act() {
 	before := r.moves
 	for range 4 {
-		a := actions[rapid.SampledFrom(deck).Draw(r.t, "action")]
-		r.t.Logf("%s %s", r.sys.now().Format("15:04:05"), a.name)
-		if a.do(r); r.moves > before {
+		i := oneOf(r.t, "action", deck)
+		if fitting := r.fitting(); len(fitting) > 0 && below(r.t, "fitting", 3) > 0 {
+			name := oneOf(r.t, "action", fitting)
+			i = slices.IndexFunc(actions, func(a action) bool { return a.name == name })
+		}
+		r.t.Logf("%s %s", r.sys.now().Format("15:04:05"), actions[i].name)
+		if actions[i].do(r); r.moves > before {
 			return
 		}
 	}
 }
 
+// fitting names what would move the operation on: without a preference for it, histories stay shallow.
+func (r *run) fitting() []string {
+	op, _ := r.sys.read(r.id)
+	switch {
+	case op == nil:
+		return []string{"claim"}
+	case op.State.Final():
+		return []string{"advance", "report", "late copy", "answer", "evidence"}
+	case op.Custody == ledger.Operator:
+		return []string{"advance", "report", "look", "resolve", "second person", "hand back"}
+	case op.Custody == ledger.Queued:
+		return []string{"advance", "report", "take over", "check now", "look"}
+	case op.Reserved(r.sys.now()):
+		return []string{"start", "report", "claim"}
+	case op.State == ledger.Received:
+		return []string{"advance", "claim", "claim", "report"}
+	case op.State == ledger.Processing && op.LeaseAlive(r.sys.now()):
+		return []string{"advance", "send", "send", "report", "renew"}
+	default:
+		return []string{"advance", "begin check", "ask", "answer", "regrant", "report"}
+	}
+}
+
 // often is true about as often as not: what mostly follows, follows at once.
-func (r *run) often() bool { return rapid.Bool().Draw(r.t, "at once") }
+func (r *run) often() bool { return below(r.t, "at once", 2) == 1 }
 
 // finish lets everything land, and judges the end.
 func (r *run) finish() {
@@ -211,10 +259,10 @@ func (r *run) pass(d time.Duration) {
 }
 
 func (r *run) advance() {
-	r.pass(rapid.SampledFrom([]time.Duration{
+	r.pass(oneOf(r.t, "for", []time.Duration{
 		time.Second, 5 * time.Second, 10 * time.Second, 20 * time.Second, 30 * time.Second, 30 * time.Second, minute, 2 * minute, 5 * minute, 16 * minute,
 		3 * time.Hour,
-	}).Draw(r.t, "for"))
+	}))
 }
 
 // do sends a command, now and then twice, and judges what came of it.
@@ -223,7 +271,7 @@ func (r *run) do(cmd ledger.Command) (ledger.Answer, error) {
 	if idOf(cmd) != "" {
 		r.sent = append(r.sent, cmd)
 	}
-	if rapid.IntRange(0, 4).Draw(r.t, "twice") == 0 {
+	if below(r.t, "twice", 5) == 0 {
 		before, history := r.sys.read(r.id)
 		_, _ = r.once(cmd)
 		after, events := r.sys.read(r.id)
@@ -253,7 +301,7 @@ func (r *run) claim() {
 	}
 	a := &attempt{
 		number: len(r.attempts), id: claimID(fmt.Sprintf("claim-%d", len(r.attempts))), worker: "worker",
-		reserve: rapid.IntRange(0, 3).Draw(r.t, "reserve") == 0,
+		reserve: below(r.t, "reserve", 4) == 0,
 	}
 	r.attempts = append(r.attempts, a)
 	r.sendClaim(a)
@@ -268,7 +316,7 @@ func (r *run) claimAgain() {
 // sendClaim: the call may be slow, and its answer may be lost.
 func (r *run) sendClaim(a *attempt) {
 	sent := r.sys.now()
-	if rapid.IntRange(0, 3).Draw(r.t, "slow") == 0 {
+	if below(r.t, "slow", 4) == 0 {
 		r.pass(3 * time.Second)
 	}
 	answer, err := r.do(ledger.Claim{
@@ -280,7 +328,7 @@ func (r *run) sendClaim(a *attempt) {
 
 // learn what a call answered, if the answer arrives.
 func (r *run) learn(a *attempt, sent time.Time, answer ledger.Answer, err error) {
-	lost := rapid.IntRange(0, 3).Draw(r.t, "lost") == 0
+	lost := below(r.t, "lost", 4) == 0
 	if err != nil || answer.Grant == nil || lost {
 		return
 	}
@@ -311,19 +359,19 @@ func (r *run) send() {
 			continue
 		}
 		fates := []fate{accept, accept, accept, decline, overloaded, drop, declineOddly}
-		for range rapid.SampledFrom([]int{1, 1, 2}).Draw(r.t, "copies") {
-			visible := time.Duration(rapid.Int64Range(0, int64(r.truth/time.Second)).Draw(r.t, "visible after")) * time.Second
-			lands := time.Duration(rapid.Int64Range(0, int64(visible/time.Second)).Draw(r.t, "lands after")) * time.Second
+		for range oneOf(r.t, "copies", []int{1, 1, 2}) {
+			visible := time.Duration(below(r.t, "visible after", int(r.truth/time.Second)+1)) * time.Second
+			lands := time.Duration(below(r.t, "lands after", int(visible/time.Second)+1)) * time.Second
 			r.target.flying = append(r.target.flying, &packet{
-				attempt: a, lands: now.Add(lands), visible: now.Add(visible), fate: rapid.SampledFrom(fates).Draw(r.t, "fate"),
-				answered: rapid.Bool().Draw(r.t, "answered"),
+				attempt: a, lands: now.Add(lands), visible: now.Add(visible), fate: oneOf(r.t, "fate", fates),
+				answered: below(r.t, "answered", 2) == 1,
 			})
 			a.copies++
 		}
 		r.moves++
 		r.judge.i12Landed(r.target.deliver(now))
 		if r.often() {
-			r.pass(rapid.SampledFrom([]time.Duration{time.Second, 5 * time.Second, 20 * time.Second}).Draw(r.t, "after"))
+			r.pass(oneOf(r.t, "after", []time.Duration{time.Second, 5 * time.Second, 20 * time.Second}))
 			r.reportOf(a)
 		}
 		return
@@ -340,8 +388,10 @@ func (r *run) report() {
 func (r *run) reportOf(a *attempt) {
 	once := a.copies == 1
 	cmd := ledger.Complete{ClaimID: a.id, Actor: scriptWorker, SentExactlyOnce: once}
-	give := rapid.IntRange(0, 3).Draw(r.t, "gives up")
+	give := below(r.t, "gives up", 4)
 	switch {
+	case a.copies == 0 && below(r.t, "never sent", 4) > 0: // it may still send
+		return
 	case a.resource != "":
 		cmd.Succeeded = chargeResult(a.resource)
 	case give == 0:
@@ -363,7 +413,7 @@ func (r *run) reportOf(a *attempt) {
 
 func (r *run) renew() {
 	if a := r.someAttempt(); a != nil {
-		_, _ = r.do(ledger.Renew{ClaimID: a.id, Actor: scriptWorker, Lease: rapid.SampledFrom([]time.Duration{0, minute}).Draw(r.t, "lease")})
+		_, _ = r.do(ledger.Renew{ClaimID: a.id, Actor: scriptWorker, Lease: oneOf(r.t, "lease", []time.Duration{0, minute})})
 	}
 }
 
@@ -380,13 +430,13 @@ func (r *run) cancel() {
 // stranger shows a claim_id that never was granted. It has not sent anything, so it does not claim that it has.
 func (r *run) stranger() {
 	id := claimID("nobody")
-	_, _ = r.do(rapid.SampledFrom([]ledger.Command{
+	_, _ = r.do(oneOf(r.t, "command", []ledger.Command{
 		ledger.Start{ClaimID: id, Actor: scriptWorker, ToolAllowed: true},
 		ledger.Renew{ClaimID: id, Actor: scriptWorker},
 		ledger.MarkUnknown{ClaimID: id, Actor: scriptWorker, Cause: ledger.CauseTimeout},
 		ledger.Complete{ClaimID: id, Actor: scriptWorker, NotExecuted: &ledger.NotExecuted{Kind: ledger.NeverSent}},
 		ledger.Complete{ClaimID: id, Actor: scriptWorker, Rejected: &ledger.Failure{Kind: ledger.Invalid}, SentExactlyOnce: true},
-	}).Draw(r.t, "command"))
+	}))
 }
 
 func (r *run) conflict() {
@@ -400,7 +450,7 @@ func (r *run) someAttempt() *attempt {
 	if len(r.attempts) == 0 {
 		return nil
 	}
-	recent := len(r.attempts) - 1 - rapid.SampledFrom([]int{0, 0, 0, 1, 2}).Draw(r.t, "how recent")
+	recent := len(r.attempts) - 1 - oneOf(r.t, "how recent", []int{0, 0, 0, 1, 2})
 	return r.attempts[max(recent, 0)]
 }
 
@@ -409,7 +459,7 @@ func (r *run) lateCopy() {
 	if len(r.sent) == 0 {
 		return
 	}
-	cmd := rapid.SampledFrom(r.sent).Draw(r.t, "copy")
+	cmd := oneOf(r.t, "copy", r.sent)
 	before, history := r.sys.read(r.id)
 	_, _ = r.once(cmd)
 	after, events := r.sys.read(r.id)
@@ -423,7 +473,7 @@ func (r *run) mark() {
 
 // failOver may lose everything since the mark, but at most once what was never marked: a store that forgets all is no store.
 func (r *run) failOver() {
-	lossless := rapid.IntRange(0, 2).Draw(r.t, "lossless") == 0
+	lossless := below(r.t, "lossless", 3) == 0
 	r.sys.failOver(lossless || !r.marked)
 	r.judge.lost = r.judge.lost || !lossless && r.marked
 }

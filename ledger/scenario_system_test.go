@@ -5,6 +5,7 @@ package ledger_test
 import (
 	"context"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -331,7 +332,22 @@ func (s ledgerSystem) apply(id ledger.OperationID, cmd ledger.Command) (ledger.A
 		c.Fingerprint, c.SubjectDigest = ledger.Fingerprint{}, nil
 		return s.service.Claim(context.Background(), c, digested)
 	}
-	return s.service.Do(context.Background(), id, cmd, func(*ledger.Operation) error { return nil })
+	prepare := func(*ledger.Operation, ledger.Contract) (ledger.Command, error) { return cmd, nil }
+	if start, ok := cmd.(ledger.Start); ok {
+		return s.service.Start(context.Background(), id, start.ClaimID, prepare)
+	}
+	return s.service.Do(context.Background(), id, underID(cmd), prepare)
+}
+
+// underID is the claim_id or command_id of a command, if it has one.
+func underID(cmd ledger.Command) string {
+	v := reflect.ValueOf(cmd)
+	for _, field := range []string{"ClaimID", "CommandID"} {
+		if f := v.FieldByName(field); f.IsValid() {
+			return f.String()
+		}
+	}
+	return ""
 }
 
 // digestedRequest is a request whose digests are known.

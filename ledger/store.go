@@ -19,7 +19,8 @@ import (
 //   - A write goes on when the caller hangs up; it is bounded by the store's own limit.
 //   - Byte-exact strings: nothing is folded, trimmed or normalised.
 //
-// Errors are ErrStoreUnavailable, ErrRecordTooNew, or what the decide function returned.
+// Errors are ErrStoreUnavailable, ErrRecordTooNew, or what the decide function returned. Any other is a fault of the code: a change that
+// a constraint refuses or that does not fit what was read, or two keys with one operation id; trying again does not help.
 type Store interface {
 	// Update reads what the read set names in one transaction, calls decide with it, and writes the change that it returns. A race that was
 	// lost reads and decides again, a bounded number of times. A decision that writes nothing is always taken on a fresh read. decide

@@ -64,8 +64,8 @@ func (s *Server) claimResponse(ctx context.Context, c caller, req *pb.ClaimReque
 	op := a.Operation
 	if op != nil {
 		contract, _ := s.ledger.Contract(op.Tool)
-		st := standing(op, contract)
-		if a.Outcome != ledger.OutcomeGranted { // decided at the store's time, so it is the better word
+		st := ledger.Stand(op, contract, a.Now)
+		if a.Outcome != ledger.OutcomeGranted { // the guards' word, too
 			st.Outcome, st.Wait = a.Outcome, a.Wait
 		}
 		m.Operation = encodeOperation(op, st, s.policy.ToolAllowed(c.principal, op.Tool))

@@ -61,7 +61,8 @@ const (
 )
 
 // outcomeOf decodes the outcome of a Complete. A report that states no outcome is refused; nothing else about its form is.
-func outcomeOf(f *form, cmd *ledger.Complete, req *pb.CompleteRequest, contract ledger.Contract) {
+func outcomeOf(f *form, req *pb.CompleteRequest, contract ledger.Contract) ledger.Complete {
+	cmd := ledger.Complete{ClaimID: ledger.ClaimID(req.GetClaimId()), SentExactlyOnce: req.GetSentExactlyOnce()}
 	switch o := req.GetOutcome().(type) {
 	case *pb.CompleteRequest_Succeeded:
 		cmd.Succeeded, cmd.DroppedAttributes, cmd.PayloadOmitted = resultOf(o.Succeeded, contract)
@@ -79,6 +80,7 @@ func outcomeOf(f *form, cmd *ledger.Complete, req *pb.CompleteRequest, contract 
 	default:
 		f.want(false, "outcome", ruleRequired)
 	}
+	return cmd
 }
 
 // resultOf keeps what the contract declares, up to its limits, and names the rest.
@@ -110,11 +112,6 @@ func resultOf(r *pb.Result, contract ledger.Contract) (result *ledger.Result, dr
 		result.Payload = slices.Clone(r.GetPayload())
 	}
 	return result, dropped, omitted
-}
-
-// needsContract: what is kept of the result depends on the tool's contract.
-func needsContract(r *pb.Result) bool {
-	return len(r.GetAttributes()) > 0 || len(r.GetPayload()) > 0 || r.GetSchema() != ""
 }
 
 func resourceOf(r *pb.ResourceRef) ledger.ResourceRef {

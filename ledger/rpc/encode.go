@@ -60,14 +60,6 @@ func claimable(op *ledger.Operation, s ledger.Standing) time.Time {
 	}
 }
 
-// standing of an operation right after its last event. What depends on the time since, depends on it only in how long to wait.
-func standing(op *ledger.Operation, c ledger.Contract) ledger.Standing {
-	if op == nil {
-		return ledger.Standing{}
-	}
-	return ledger.Stand(op, c, op.UpdateTime)
-}
-
 func encodeGrant(op *ledger.Operation, g *ledger.Granted) *pb.Grant {
 	m := &pb.Grant{
 		OperationId: op.ID.String(), Epoch: g.Epoch, DownstreamKey: op.KeyHash.DownstreamKey(),

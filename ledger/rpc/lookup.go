@@ -123,7 +123,7 @@ func (s *Server) ListOperations(ctx context.Context, req *pb.ListOperationsReque
 		m.NextPageToken = pageToken(at, last.ID, req)
 	}
 	for i := range ops {
-		op, _ := s.show(c, &ops[i])
+		op, _ := s.show(c, &ops[i], ops[i].UpdateTime) // a listing has no time of its own
 		m.Operations = append(m.Operations, op)
 	}
 	return m, nil

@@ -48,14 +48,16 @@ func (s *Server) BeginCheck(ctx context.Context, req *pb.BeginCheckRequest) (*pb
 	if err := f.err(); err != nil {
 		return nil, s.fail(ctx, err, false)
 	}
-	answer, err := s.do(ctx, points{failpoint.RPCBeginCheckBeforeCommit, failpoint.RPCBeginCheckAfterCommit}, id,
-		ledger.BeginCheck{CommandID: ledger.CommandID(req.GetCommandId()), Actor: actor}, may)
+	answer, err := s.do(ctx, points{failpoint.RPCBeginCheckBeforeCommit, failpoint.RPCBeginCheckAfterCommit}, s.under(req.GetCommandId()), id,
+		func(op *ledger.Operation, _ ledger.Contract) (ledger.Command, error) {
+			return ledger.BeginCheck{CommandID: ledger.CommandID(req.GetCommandId()), Actor: actor}, may(op)
+		})
 	if err != nil {
 		return nil, s.fail(ctx, err, false)
 	}
 	op := answer.Operation
 	contract, _ := s.ledger.Contract(op.Tool)
-	m := &pb.BeginCheckResponse{Operation: encodeOperation(op, standing(op, contract), true), CheckNumber: answer.CheckNumber}
+	m := &pb.BeginCheckResponse{Operation: encodeOperation(op, ledger.Stand(op, contract, answer.Now), true), CheckNumber: answer.CheckNumber}
 	if answer.CheckNumber != 0 {
 		m.Lease = durationpb.New(answer.CheckLease)
 		m.DownstreamKey = op.KeyHash.DownstreamKey()
@@ -89,23 +91,26 @@ func (s *Server) Reconcile(ctx context.Context, req *pb.ReconcileRequest) (*pb.R
 	if err = f.err(); err == nil && byKey {
 		id, err = s.ledger.ByDownstreamKey(ctx, req.GetDownstreamKey())
 	}
-	var evidence ledger.Evidence
-	if err == nil {
-		evidence, err = s.judged(ctx, id, req.GetEvidence(), may)
-	}
 	if err != nil {
 		return nil, s.fail(ctx, err, false)
 	}
-	answer, err := s.do(ctx, points{failpoint.RPCReconcileBeforeCommit, failpoint.RPCReconcileAfterCommit}, id, ledger.Reconcile{
-		CommandID: ledger.CommandID(req.GetCommandId()), Actor: actor, CheckNumber: req.GetCheckNumber(), Evidence: evidence,
-	}, may)
+	answer, err := s.do(ctx, points{failpoint.RPCReconcileBeforeCommit, failpoint.RPCReconcileAfterCommit}, s.under(req.GetCommandId()), id,
+		func(op *ledger.Operation, contract ledger.Contract) (ledger.Command, error) {
+			if err := may(op); err != nil {
+				return nil, err
+			}
+			evidence, err := s.judged(op, req.GetEvidence(), contract)
+			return ledger.Reconcile{
+				CommandID: ledger.CommandID(req.GetCommandId()), Actor: actor, CheckNumber: req.GetCheckNumber(), Evidence: evidence,
+			}, err
+		})
 	if err != nil {
 		return nil, s.fail(ctx, err, false)
 	}
 	op := answer.Operation
 	contract, _ := s.ledger.Contract(op.Tool)
 	return &pb.ReconcileResponse{
-		Operation: encodeOperation(op, standing(op, contract), true), Disposition: pb.Disposition(answer.Disposition),
+		Operation: encodeOperation(op, ledger.Stand(op, contract, answer.Now), true), Disposition: pb.Disposition(answer.Disposition),
 	}, nil
 }
 
@@ -115,15 +120,11 @@ func isDownstreamKey(s string) bool {
 }
 
 // judged decodes evidence under the tool's contract, and compares what was observed with what was asked for.
-func (s *Server) judged(ctx context.Context, id ledger.OperationID, e *pb.Evidence, may ledger.May) (ledger.Evidence, error) {
-	op, _, err := s.ledger.Look(ctx, id, may)
-	if err != nil {
-		return ledger.Evidence{}, err
-	}
-	contract, _ := s.ledger.Contract(op.Tool)
+func (s *Server) judged(op *ledger.Operation, e *pb.Evidence, contract ledger.Contract) (ledger.Evidence, error) {
 	f := &form{}
 	ev := evidenceOf(f, e, contract)
 	if found := e.GetFound(); found != nil {
+		var err error
 		ev.Different, ev.Missing, err = s.observed(f, op.Fingerprint, found.GetObservedJson(), contract)
 		if err != nil {
 			return ledger.Evidence{}, err

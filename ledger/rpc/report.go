@@ -15,15 +15,15 @@ import (
 // points are the failpoints around one command.
 type points struct{ before, after failpoint.Name }
 
-// do decides a command between its failpoints, and measures an operation that it settles.
-func (s *Server) do(ctx context.Context, p points, id ledger.OperationID, cmd ledger.Command, may ledger.May) (ledger.Answer, error) {
+// do decides a command between its failpoints, and measures an operation that it settles. decide is the core's Do or Start.
+func (s *Server) do(ctx context.Context, p points, decide decide, id ledger.OperationID, prepare ledger.Prepare) (ledger.Answer, error) {
 	if err := failpoint.Hit(ctx, p.before); err != nil {
 		return ledger.Answer{}, err
 	}
 	var before ledger.State
-	answer, err := s.ledger.Do(ctx, id, cmd, func(op *ledger.Operation) error {
+	answer, err := decide(ctx, id, func(op *ledger.Operation, c ledger.Contract) (ledger.Command, error) {
 		before = op.State
-		return may(op)
+		return prepare(op, c)
 	})
 	if err != nil {
 		return ledger.Answer{}, err
@@ -38,14 +38,14 @@ func (s *Server) do(ctx context.Context, p points, id ledger.OperationID, cmd le
 	return answer, failpoint.Hit(ctx, p.after)
 }
 
-// contractFor an operation of the caller's scope: what is kept of a report depends on its tool.
-func (s *Server) contractFor(ctx context.Context, c caller, id ledger.OperationID) (ledger.Contract, error) {
-	op, _, err := s.ledger.Look(ctx, id, c.sameScope)
-	if err != nil {
-		return ledger.Contract{}, err
+// decide is how the core decides one command.
+type decide func(context.Context, ledger.OperationID, ledger.Prepare) (ledger.Answer, error)
+
+// under a claim_id or command_id.
+func (s *Server) under(commandID string) decide {
+	return func(ctx context.Context, id ledger.OperationID, prepare ledger.Prepare) (ledger.Answer, error) {
+		return s.ledger.Do(ctx, id, commandID, prepare)
 	}
-	contract, _ := s.ledger.Contract(op.Tool)
-	return contract, nil
 }
 
 // grantee checks who shows which grant, as all reports do.
@@ -66,17 +66,21 @@ func (s *Server) Start(ctx context.Context, req *pb.StartRequest) (*pb.StartResp
 	if err == nil {
 		err = f.err()
 	}
-	var op ledger.Operation
-	if err == nil {
-		op, _, err = s.ledger.Look(ctx, id, c.sameScope)
-	}
 	if err != nil {
 		return nil, s.fail(ctx, err, false)
 	}
-	answer, err := s.do(ctx, points{failpoint.RPCStartBeforeCommit, failpoint.RPCStartAfterCommit}, id,
-		ledger.Start{ClaimID: ledger.ClaimID(req.GetClaimId()), Actor: c.actor(), ToolAllowed: s.toolAllowed(c, op.Tool)}, c.sameScope)
+	claimID := ledger.ClaimID(req.GetClaimId())
+	start := func(ctx context.Context, id ledger.OperationID, prepare ledger.Prepare) (ledger.Answer, error) {
+		return s.ledger.Start(ctx, id, claimID, prepare)
+	}
+	var tool ledger.Tool
+	answer, err := s.do(ctx, points{failpoint.RPCStartBeforeCommit, failpoint.RPCStartAfterCommit}, start, id,
+		func(op *ledger.Operation, _ ledger.Contract) (ledger.Command, error) {
+			tool = op.Tool
+			return ledger.Start{ClaimID: claimID, Actor: c.actor(), ToolAllowed: s.toolAllowed(c, tool)}, c.sameScope(op)
+		})
 	if err != nil {
-		return nil, s.fail(ctx, s.whyNotAllowed(err, c, op.Tool), false)
+		return nil, s.fail(ctx, s.whyNotAllowed(err, c, tool), false)
 	}
 	return &pb.StartResponse{Grant: encodeGrant(answer.Operation, answer.Grant)}, nil
 }
@@ -90,15 +94,16 @@ func (s *Server) Renew(ctx context.Context, req *pb.RenewRequest) (*pb.RenewResp
 	if err == nil {
 		err = f.err()
 	}
-	var attributes map[string]string
-	if err == nil {
-		attributes, err = s.reported(ctx, c, id, req.GetTargetAttributes())
-	}
 	if err != nil {
 		return nil, s.fail(ctx, err, false)
 	}
-	answer, err := s.do(ctx, points{failpoint.RPCRenewBeforeCommit, failpoint.RPCRenewAfterCommit}, id,
-		ledger.Renew{ClaimID: ledger.ClaimID(req.GetClaimId()), Actor: c.actor(), Lease: lease, TargetAttributes: attributes}, c.sameScope)
+	answer, err := s.do(ctx, points{failpoint.RPCRenewBeforeCommit, failpoint.RPCRenewAfterCommit}, s.under(req.GetClaimId()), id,
+		func(op *ledger.Operation, contract ledger.Contract) (ledger.Command, error) {
+			return ledger.Renew{
+				ClaimID: ledger.ClaimID(req.GetClaimId()), Actor: c.actor(), Lease: lease,
+				TargetAttributes: keptAttributes(req.GetTargetAttributes(), contract),
+			}, c.sameScope(op)
+		})
 	if err != nil {
 		return nil, s.fail(ctx, err, false)
 	}
@@ -112,41 +117,27 @@ func (s *Server) Renew(ctx context.Context, req *pb.RenewRequest) (*pb.RenewResp
 	return m, nil
 }
 
-// reported are the attributes of a report that are kept.
-func (s *Server) reported(ctx context.Context, c caller, id ledger.OperationID, given map[string]string) (map[string]string, error) {
-	if len(given) == 0 {
-		return nil, nil
-	}
-	contract, err := s.contractFor(ctx, c, id)
-	if err != nil {
-		return nil, err
-	}
-	return keptAttributes(given, contract), nil
-}
-
 // Complete records a definite outcome.
 func (s *Server) Complete(ctx context.Context, req *pb.CompleteRequest) (*pb.CompleteResponse, error) {
 	f := &form{}
 	c, id, err := s.grantee(ctx, f, req.GetOperationId(), req.GetClaimId())
-	cmd := ledger.Complete{ClaimID: ledger.ClaimID(req.GetClaimId()), Actor: c.actor(), SentExactlyOnce: req.GetSentExactlyOnce()}
-	outcomeOf(f, &cmd, req, ledger.Contract{})
+	outcomeOf(f, req, ledger.Contract{}) // the form, before anything is looked up
 	if err == nil {
 		err = f.err()
 	}
-	if err == nil && needsContract(req.GetSucceeded()) {
-		var contract ledger.Contract
-		if contract, err = s.contractFor(ctx, c, id); err == nil {
-			outcomeOf(f, &cmd, req, contract)
-		}
-	}
 	if err != nil {
 		return nil, s.fail(ctx, err, false)
 	}
-	answer, err := s.do(ctx, points{failpoint.RPCCompleteBeforeCommit, failpoint.RPCCompleteAfterCommit}, id, cmd, c.sameScope)
+	answer, err := s.do(ctx, points{failpoint.RPCCompleteBeforeCommit, failpoint.RPCCompleteAfterCommit}, s.under(req.GetClaimId()), id,
+		func(op *ledger.Operation, contract ledger.Contract) (ledger.Command, error) {
+			cmd := outcomeOf(f, req, contract) // what is kept of a result depends on the tool
+			cmd.Actor = c.actor()
+			return cmd, c.sameScope(op)
+		})
 	if err != nil {
 		return nil, s.fail(ctx, err, false)
 	}
-	op, st := s.show(c, answer.Operation)
+	op, st := s.show(c, answer.Operation, answer.Now)
 	return &pb.CompleteResponse{
 		Operation: op, Disposition: pb.Disposition(answer.Disposition), NextAction: pb.NextAction(st.NextAction()),
 	}, nil
@@ -160,10 +151,6 @@ func (s *Server) MarkUnknown(ctx context.Context, req *pb.MarkUnknownRequest) (*
 	if err == nil {
 		err = f.err()
 	}
-	var attributes map[string]string
-	if err == nil {
-		attributes, err = s.reported(ctx, c, id, req.GetTargetAttributes())
-	}
 	if err != nil {
 		return nil, s.fail(ctx, err, false)
 	}
@@ -171,12 +158,17 @@ func (s *Server) MarkUnknown(ctx context.Context, req *pb.MarkUnknownRequest) (*
 	if n := req.GetCause(); n > 0 && n <= pb.UnknownCause_UNKNOWN_CAUSE_UNCLASSIFIED {
 		cause = ledger.UnknownCause(n)
 	}
-	answer, err := s.do(ctx, points{failpoint.RPCMarkUnknownBeforeCommit, failpoint.RPCMarkUnknownAfterCommit}, id,
-		ledger.MarkUnknown{ClaimID: ledger.ClaimID(req.GetClaimId()), Actor: c.actor(), Cause: cause, TargetAttributes: attributes}, c.sameScope)
+	answer, err := s.do(ctx, points{failpoint.RPCMarkUnknownBeforeCommit, failpoint.RPCMarkUnknownAfterCommit}, s.under(req.GetClaimId()), id,
+		func(op *ledger.Operation, contract ledger.Contract) (ledger.Command, error) {
+			return ledger.MarkUnknown{
+				ClaimID: ledger.ClaimID(req.GetClaimId()), Actor: c.actor(), Cause: cause,
+				TargetAttributes: keptAttributes(req.GetTargetAttributes(), contract),
+			}, c.sameScope(op)
+		})
 	if err != nil {
 		return nil, s.fail(ctx, err, false)
 	}
-	op, st := s.show(c, answer.Operation)
+	op, st := s.show(c, answer.Operation, answer.Now)
 	return &pb.MarkUnknownResponse{
 		Operation: op, Disposition: pb.Disposition(answer.Disposition), NextAction: pb.NextAction(st.NextAction()),
 	}, nil
@@ -200,11 +192,14 @@ func (s *Server) Cancel(ctx context.Context, req *pb.CancelRequest) (*pb.CancelR
 	if err != nil {
 		return nil, s.fail(ctx, err, false)
 	}
-	answer, err := s.do(ctx, points{failpoint.RPCCancelBeforeCommit, failpoint.RPCCancelAfterCommit}, id,
-		ledger.Cancel{ClaimID: ledger.ClaimID(req.GetClaimId()), Actor: c.actor()}, s.sameSubject(c, req.GetSubject()))
+	visible := s.sameSubject(c, req.GetSubject())
+	answer, err := s.do(ctx, points{failpoint.RPCCancelBeforeCommit, failpoint.RPCCancelAfterCommit}, s.under(req.GetClaimId()), id,
+		func(op *ledger.Operation, _ ledger.Contract) (ledger.Command, error) {
+			return ledger.Cancel{ClaimID: ledger.ClaimID(req.GetClaimId()), Actor: c.actor()}, visible(op)
+		})
 	if err != nil {
 		return nil, s.fail(ctx, err, false)
 	}
-	op, _ := s.show(c, answer.Operation)
+	op, _ := s.show(c, answer.Operation, answer.Now)
 	return &pb.CancelResponse{Operation: op}, nil
 }

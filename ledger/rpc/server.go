@@ -166,13 +166,13 @@ func (s *Server) mayShow(ctx context.Context, c caller, tool ledger.Tool) bool {
 	return allowed
 }
 
-// show an operation to a worker of its scope, as it stands after its last event.
-func (s *Server) show(c caller, op *ledger.Operation) (*pb.Operation, ledger.Standing) {
+// show an operation to a worker of its scope, as it stands at a time.
+func (s *Server) show(c caller, op *ledger.Operation, now time.Time) (*pb.Operation, ledger.Standing) {
 	if op == nil {
 		return nil, ledger.Standing{}
 	}
 	contract, _ := s.ledger.Contract(op.Tool)
-	st := standing(op, contract)
+	st := ledger.Stand(op, contract, now)
 	return encodeOperation(op, st, s.policy.ToolAllowed(c.principal, op.Tool)), st
 }
 

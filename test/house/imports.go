@@ -35,8 +35,9 @@ var places = []place{
 	{at: "ledger/fingerprint", pure: true, libraries: with(values, "go.yaml.in/yaml/v4")},
 
 	{at: "ledger/contract", may: core},
-	{at: "ledger/postgres", may: core},
-	{at: "ledger/sqlite", may: core},
+	// A store brings its own schema.
+	{at: "ledger/postgres", may: with(core, "migrations")},
+	{at: "ledger/sqlite", may: with(core, "migrations")},
 	{at: "migrations", may: core},
 	{at: "ledger/rpc", may: with(core, "gen")},
 	{at: "recovery", may: with(core, "gen")},
