@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
+	"google.golang.org/grpc"
 
 	pb "github.com/opsledger/opsledger/gen/opsledger/v1"
 	"github.com/opsledger/opsledger/ledger"
@@ -192,3 +193,6 @@ func patience(ctx context.Context, wait time.Duration) time.Duration {
 	}
 	return max(wait, 0)
 }
+
+// Register makes a gRPC server serve it.
+func Register(r grpc.ServiceRegistrar, s *Server) { pb.RegisterLedgerServiceServer(r, s) }
