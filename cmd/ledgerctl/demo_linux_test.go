@@ -6,7 +6,9 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +23,28 @@ import (
 
 // ledgerd builds the server once for all tests, without test flags: what a user would run.
 var ledgerd = sync.OnceValues(func() (string, error) {
+	// The test cache knows what a test looked at, not what a compiler did: without this a result would outlive the sources.
+	err := filepath.WalkDir(filepath.Join("..", ".."), func(path string, entry fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // somebody's temporary file
+		}
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && strings.HasPrefix(entry.Name(), ".") && entry.Name() != ".." {
+			return fs.SkipDir
+		}
+		if slices.Contains([]string{".go", ".sql", ".yaml", ".mod"}, filepath.Ext(path)) && !strings.HasSuffix(path, "_test.go") {
+			_, err = os.Stat(path)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("look at the sources: %w", err)
+	}
 	path := filepath.Join(buildDir, "ledgerd")
 	if text, err := exec.Command("go", "build", "-o", path, ledgerdPackage).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build ledgerd: %w: %s", err, text)
