@@ -223,8 +223,8 @@ func (l *Ledger) ByDownstreamKey(ctx context.Context, key string) (OperationID, 
 	return l.store.ByDownstreamKey(ctx, key)
 }
 
-// List returns a page of operations of one scope.
-func (l *Ledger) List(ctx context.Context, q Listing) ([]Operation, error) {
+// List returns a page of operations of one scope, with the store's time.
+func (l *Ledger) List(ctx context.Context, q Listing) ([]Operation, time.Time, error) {
 	return l.store.List(ctx, q)
 }
 

@@ -62,7 +62,7 @@ var (
 	coin    = rapid.Bool()
 	uniform = rapid.Custom(func(t *rapid.T) int {
 		n := 0
-		for range 14 {
+		for range 10 {
 			n <<= 1
 			if coin.Draw(t, "") {
 				n |= 1
@@ -122,14 +122,16 @@ func newRun(t *rapid.T) *run {
 	r := &run{t: t, key: ledger.Key{Scope: "team", Tool: modelTool, Task: "task-1", Key: "charge-1"}, contracts: declared{}}
 	r.id = r.key.Hash().OperationID()
 	c := ledger.DefaultContract(modelTool)
-	c.Effect = oneOf(t, "effect", []ledger.Effect{ledger.Read, ledger.Idempotent, ledger.Keyed, ledger.Keyed, ledger.Unsafe, ledger.Unsafe})
-	c.Method = oneOf(t, "method", []ledger.Method{ledger.MethodProbe, ledger.MethodProbe, ledger.MethodRegrant, ledger.MethodOperator})
+	c.Effect = oneOf(t, "effect", []ledger.Effect{
+		ledger.Read, ledger.Idempotent, ledger.Idempotent, ledger.Keyed, ledger.Keyed, ledger.Keyed, ledger.Unsafe, ledger.Unsafe, ledger.Unsafe,
+	})
+	c.Method = oneOf(t, "method", []ledger.Method{ledger.MethodProbe, ledger.MethodProbe, ledger.MethodRegrant, ledger.MethodRegrant, ledger.MethodOperator})
 	r.truth = oneOf(t, "truth", []time.Duration{10 * time.Second, minute, 2 * minute})
 	c.EffectWithin = oneOf(t, "effect_within", []time.Duration{r.truth, r.truth, r.truth, 2 * r.truth, 0})
 	c.KeyRetention = oneOf(t, "key_retention", []time.Duration{10 * minute, 10 * minute, 24 * time.Hour, 0})
 	c.SendWithin = oneOf(t, "send_within", []time.Duration{30 * time.Second, 10 * time.Second, time.Hour})
 	c.LeaseTotal = oneOf(t, "lease_total", []time.Duration{90 * time.Second, time.Hour})
-	c.MaxAttempts = oneOf(t, "max_attempts", []uint32{5, 2, 1})
+	c.MaxAttempts = oneOf(t, "max_attempts", []uint32{5, 5, 2, 1})
 	c.Repeat = oneOf(t, "repeat", []ledger.Repeat{ledger.RepeatDefault, ledger.RepeatAllowed, ledger.RepeatAllowed, ledger.RepeatForbidden})
 	c.GiveUpAfter = oneOf(t, "give_up_after", []time.Duration{24 * time.Hour, 5 * minute})
 	c.StickyAnswers = below(t, "sticky", 4) == 0

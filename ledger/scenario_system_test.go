@@ -304,8 +304,8 @@ func (m *memoryStore) Events(_ context.Context, id ledger.OperationID) ([]ledger
 }
 
 // The service's decisions need no lists.
-func (m *memoryStore) List(context.Context, ledger.Listing) ([]ledger.Operation, error) {
-	return nil, ledger.ErrStoreUnavailable
+func (m *memoryStore) List(context.Context, ledger.Listing) ([]ledger.Operation, time.Time, error) {
+	return nil, time.Time{}, ledger.ErrStoreUnavailable
 }
 
 func (m *memoryStore) Due(context.Context, ledger.DuePosition, int) ([]ledger.DuePosition, error) {

@@ -30,8 +30,8 @@ type Store interface {
 	Get(ctx context.Context, id OperationID) (Operation, time.Time, error)
 	// ByDownstreamKey finds an operation by what its target knows of it; absent: ErrOperationNotFound.
 	ByDownstreamKey(ctx context.Context, downstreamKey string) (OperationID, error)
-	// List returns a page of operations, in the order of its Listing.
-	List(ctx context.Context, q Listing) ([]Operation, error)
+	// List returns a page of operations, in the order of its Listing, with the store's time.
+	List(ctx context.Context, q Listing) ([]Operation, time.Time, error)
 	// Due returns the ids of operations whose next check time has come, in the order (next_check_time, id), after a position.
 	Due(ctx context.Context, after DuePosition, limit int) ([]DuePosition, error)
 	// Events returns the whole history of one operation, in order.

@@ -91,12 +91,16 @@ func (s *Store) ByDownstreamKey(ctx context.Context, downstreamKey string) (ledg
 }
 
 // List returns a page.
-func (s *Store) List(ctx context.Context, q ledger.Listing) ([]ledger.Operation, error) {
+func (s *Store) List(ctx context.Context, q ledger.Listing) ([]ledger.Operation, time.Time, error) {
 	ctx, done, err := s.enter(ctx)
 	if err != nil {
-		return nil, err
+		return nil, time.Time{}, err
 	}
 	defer done()
+	now, err := s.time(ctx)
+	if err != nil {
+		return nil, time.Time{}, unavailable("list", err)
+	}
 	states := make([]int16, len(q.States))
 	for i, state := range q.States {
 		states[i] = int16(state)
@@ -113,7 +117,14 @@ func (s *Store) List(ctx context.Context, q ledger.Listing) ([]ledger.Operation,
 		sql = listByTask
 	}
 	page, err := query(ctx, s, collectRows, sql, string(q.Scope), string(q.Task), position(after.Time), uuid(after.ID), digests(q.SubjectDigests), states, q.Limit)
-	return page, readError("list", err)
+	return page, now, readError("list", err)
+}
+
+// time is the store's, for reads whose statement does not bring it along.
+func (s *Store) time(ctx context.Context) (time.Time, error) {
+	var database time.Time
+	err := s.again(ctx, func() error { return s.pool.QueryRow(ctx, selectNow).Scan(&database) })
+	return s.now(database), err
 }
 
 // Due returns a page of due operations.
@@ -125,11 +136,11 @@ func (s *Store) Due(ctx context.Context, after ledger.DuePosition, limit int) ([
 	defer done()
 	var now pgtype.Timestamptz // NULL: the statement's own
 	if s.opts.Now != nil {
-		var database time.Time
-		if err := s.again(ctx, func() error { return s.pool.QueryRow(ctx, selectNow).Scan(&database) }); err != nil {
+		moved, err := s.time(ctx)
+		if err != nil {
 			return nil, unavailable("due", err)
 		}
-		now = instant(s.now(database))
+		now = instant(moved)
 	}
 	due, err := query(ctx, s, collectDue, selectDue, now, position(after.Time), uuid(after.ID), limit)
 	return due, readError("due", err)

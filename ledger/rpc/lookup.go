@@ -108,7 +108,7 @@ func (s *Server) ListOperations(ctx context.Context, req *pb.ListOperationsReque
 		return nil, s.fail(ctx, err, false)
 	}
 	q.Limit = size + 1 // one more tells whether there is another page
-	ops, err := s.ledger.List(ctx, q)
+	ops, now, err := s.ledger.List(ctx, q)
 	if err != nil {
 		return nil, s.fail(ctx, err, false)
 	}
@@ -123,7 +123,7 @@ func (s *Server) ListOperations(ctx context.Context, req *pb.ListOperationsReque
 		m.NextPageToken = pageToken(at, last.ID, req)
 	}
 	for i := range ops {
-		op, _ := s.show(c, &ops[i], ops[i].UpdateTime) // a listing has no time of its own
+		op, _ := s.show(c, &ops[i], now)
 		m.Operations = append(m.Operations, op)
 	}
 	return m, nil

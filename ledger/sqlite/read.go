@@ -75,10 +75,10 @@ func (s *Store) ByDownstreamKey(ctx context.Context, downstreamKey string) (ledg
 }
 
 // List returns a page.
-func (s *Store) List(ctx context.Context, q ledger.Listing) ([]ledger.Operation, error) {
+func (s *Store) List(ctx context.Context, q ledger.Listing) ([]ledger.Operation, time.Time, error) {
 	ctx, done, err := s.enter(ctx)
 	if err != nil {
-		return nil, err
+		return nil, time.Time{}, err
 	}
 	defer done()
 	statement, after := listByCreate, ledger.DuePosition{Time: q.AfterTime, ID: q.AfterID}
@@ -92,10 +92,11 @@ func (s *Store) List(ctx context.Context, q ledger.Listing) ([]ledger.Operation,
 	case q.Task != "":
 		statement = listByTask
 	}
+	now := s.now()
 	subjects, states := digests(q.SubjectDigests), stateList(q.States)
 	page, err := query(ctx, s.readers, scanRow, statement, string(q.Scope), string(q.Task), position(after.Time), after.ID[:],
 		subjects, subjects, states, states, q.Limit)
-	return page, readError("list", err)
+	return page, now, readError("list", err)
 }
 
 // Due returns a page of due operations.

@@ -219,7 +219,7 @@ func testClosed(t *testing.T, d Data) {
 	wantUnavailable(t, "get", err)
 	_, err = s.ByDownstreamKey(ctx, "x")
 	wantUnavailable(t, "by downstream key", err)
-	_, err = s.List(ctx, ledger.Listing{Scope: "scope-a", Limit: 1})
+	_, _, err = s.List(ctx, ledger.Listing{Scope: "scope-a", Limit: 1})
 	wantUnavailable(t, "list", err)
 	_, err = s.Due(ctx, ledger.DuePosition{}, 1)
 	wantUnavailable(t, "due", err)

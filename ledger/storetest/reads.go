@@ -28,7 +28,7 @@ func testAbsent(t *testing.T, d Data) {
 	if events, err := s.Events(t.Context(), id); err != nil || len(events) != 0 {
 		t.Errorf("events: got %d, %v, want none", len(events), err)
 	}
-	if page, err := s.List(t.Context(), ledger.Listing{Scope: "nobody's", Limit: 10}); err != nil || len(page) != 0 {
+	if page, _, err := s.List(t.Context(), ledger.Listing{Scope: "nobody's", Limit: 10}); err != nil || len(page) != 0 {
 		t.Errorf("list: got %d, %v, want none", len(page), err)
 	}
 	if due, err := s.Due(t.Context(), ledger.DuePosition{}, 10); err != nil || len(due) != 0 {
@@ -67,7 +67,7 @@ func pages(t *testing.T, s ledger.Store, q ledger.Listing, size int) []ledger.Op
 	var ids []ledger.OperationID
 	q.Limit = size
 	for range 100 {
-		page, err := s.List(t.Context(), q)
+		page, _, err := s.List(t.Context(), q)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -207,7 +207,7 @@ func testListingFilters(t *testing.T, d Data) {
 	} {
 		for _, q := range []ledger.Listing{{}, {Task: "task-1"}, {UpdatedAfter: time.Unix(1, 0)}} {
 			q.Scope, q.SubjectDigests, q.States, q.Limit = "scope-a", c.subjects, c.states, 10
-			page, err := s.List(t.Context(), q)
+			page, _, err := s.List(t.Context(), q)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -45,7 +45,7 @@ func wantSame(t *testing.T, s ledger.Store, want ledger.Operation) {
 		}
 		return ledger.Change{}, nil
 	})
-	page, err := s.List(t.Context(), ledger.Listing{Scope: want.Scope, SubjectDigests: subjects(want), Limit: 1000})
+	page, _, err := s.List(t.Context(), ledger.Listing{Scope: want.Scope, SubjectDigests: subjects(want), Limit: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,9 +116,9 @@ func testLookAlikes(t *testing.T, d Data) {
 		}
 	}
 	for i, odd := range oddStrings {
-		page, err := s.List(t.Context(), ledger.Listing{Scope: ledger.Scope(odd), SubjectDigests: [][]byte{[]byte("subject 0")}, Limit: 10})
+		page, _, err := s.List(t.Context(), ledger.Listing{Scope: ledger.Scope(odd), SubjectDigests: [][]byte{[]byte("subject 0")}, Limit: 10})
 		only("scope", i, page, err)
-		page, err = s.List(t.Context(), ledger.Listing{
+		page, _, err = s.List(t.Context(), ledger.Listing{
 			Scope: "shared", Task: ledger.Task(odd), SubjectDigests: [][]byte{[]byte("subject 1")}, Limit: 10,
 		})
 		only("task", i, page, err)
@@ -149,7 +149,7 @@ func testTooNew(t *testing.T, d Data) {
 	}
 	_, _, err := s.Get(t.Context(), id)
 	want("get", err)
-	_, err = s.List(t.Context(), ledger.Listing{Scope: "scope-a", Limit: 10})
+	_, _, err = s.List(t.Context(), ledger.Listing{Scope: "scope-a", Limit: 10})
 	want("list", err)
 	never := func(ledger.View) (ledger.Change, error) {
 		t.Error("decided on a record that can't be read")
