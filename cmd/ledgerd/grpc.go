@@ -38,7 +38,7 @@ const (
 // grpcServer makes the server with everything registered, not serving yet. It refuses one whose methods are not all in the list of who may call them.
 func grpcServer(parts parts, l *ledger.Ledger, draining func() bool, streams context.Context) (*grpc.Server, *health.Server, error) {
 	service, err := rpc.New(l, policyInForce(parts.policy), parts.ring, identify, rpc.Options{
-		Log: parts.log, Meter: parts.telemetry.meter(), Strict: parts.contracts.Strict(),
+		Log: parts.log, Meter: parts.telemetry.meter(), Strict: parts.contracts.Strict,
 	})
 	if err != nil {
 		return nil, nil, err

@@ -83,7 +83,13 @@ func TestClaimIsGrantedOnceAndSaysSo(t *testing.T) {
 		t.Errorf("beside an unknown one: %v", blocked)
 	}
 	sibling.DistinctFrom = []string{op.GetId()}
-	w.granted(t, "agent-a", sibling)
+	asked, err := w.client.Claim(as(t, "agent-a"), sibling)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if asked.GetAwaitingApproval().GetReason() != pb.WaitReason_WAIT_REASON_APPROVAL_PENDING || asked.GetNextAction() != pb.NextAction_NEXT_ACTION_WAIT_FOR_PERSON {
+		t.Errorf("knowingly another: %v", asked)
+	}
 }
 
 func TestReservationIsStartedThenExecuted(t *testing.T) {

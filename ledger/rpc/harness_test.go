@@ -87,7 +87,7 @@ func newWorld(t *testing.T, s setup) *world {
 	}
 	w.store = s.store
 	w.ledger = ledger.New(s.store, w.contracts)
-	server, err := rpc.New(w.ledger, w.policy, w.ring, s.identify, rpc.Options{Log: s.log, Meter: s.meter, Strict: s.strict})
+	server, err := rpc.New(w.ledger, w.policy, w.ring, s.identify, rpc.Options{Log: s.log, Meter: s.meter, Strict: func() bool { return s.strict }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,8 +26,9 @@ type Options struct {
 	Log *slog.Logger
 	// Meter for the metrics; nil: the global provider's.
 	Meter metric.Meter
-	// Strict refuses new work of tools without a contract (TOOL_UNKNOWN). What is recorded is replayed and reported as before.
-	Strict bool
+	// Strict, asked at each claim, refuses new work of tools without a contract (TOOL_UNKNOWN). What is recorded is replayed and reported
+	// as before. Nil: such tools have the default contract.
+	Strict func() bool
 	// ToolValidFor is how long clients may rely on GetTool; 0: 5 minutes.
 	ToolValidFor time.Duration
 }
@@ -42,7 +43,7 @@ type Server struct {
 	identify Identify
 	log      *slog.Logger
 	metrics  *metrics
-	strict   bool
+	strict   func() bool
 	validFor time.Duration
 }
 
@@ -145,7 +146,7 @@ func (s *Server) toolAllowed(c caller, tool ledger.Tool) bool {
 }
 
 func (s *Server) unknownTool(tool ledger.Tool) bool {
-	if !s.strict {
+	if s.strict == nil || !s.strict() {
 		return false
 	}
 	_, declared := s.ledger.Contract(tool)
