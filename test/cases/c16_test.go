@@ -53,7 +53,7 @@ func TestC16(t *testing.T) {
 			"two bodies": {"REPLAY": clients / 2, "CONFLICT": clients / 2},
 		}
 		for _, name := range []string{"one body", "two bodies"} {
-			t.Run(fmt.Sprintf("%s, %d clients, %d nodes, %d rounds", name, clients, len(nodes), rounds), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s, %d clients, nodes %d, rounds %d", name, clients, len(nodes), rounds), func(t *testing.T) {
 				task, calls := unique(t), int64(0)
 				sent := sends(workers)
 				for round := range rounds {

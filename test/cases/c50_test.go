@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -83,18 +84,20 @@ func (c certificate) leaf(t *testing.T) *authz.Leaf {
 	}
 }
 
-// What a certificate must be.
-const (
-	noIdentity  = "refused"
-	noHandshake = "no handshake"
-)
+// noHandshake: TLS itself refuses the certificate.
+const noHandshake = "no handshake"
 
-// identities says whose principal each row is. The contract answers every refused identity with UNAUTHENTICATED.
-var identities = map[string]string{
-	"I01": billing, "I02": noIdentity, "I03": billing, "I04": noIdentity, "I07": billing, "I16": noIdentity,
-	"I21": noHandshake, "I22": noHandshake, "I23": billing, "I28": support,
-	// DNS names count only without a URI, and only those that the policy maps.
-	"mapped DNS name": "batch", "unmapped DNS name": noIdentity, "mapped DNS name beside a foreign URI": noIdentity,
+// principals says whose principal a row is, if it is anybody's.
+var principals = map[string]string{
+	"I01": billing, "I03": billing, "I07": billing, "I21": noHandshake, "I22": noHandshake, "I23": billing, "I28": support,
+	// A DNS name counts only without a URI, and only if the policy maps it.
+	"mapped DNS name": "batch",
+}
+
+// broken says which rule the other rows break. The contract answers each of them with UNAUTHENTICATED.
+var broken = map[string]authz.Rule{
+	"I02": authz.RuleNoName, "I04": authz.RuleManyURIs, "I16": authz.RuleForeignDomain,
+	"unmapped DNS name": authz.RuleUnmappedDNS, "mapped DNS name beside a foreign URI": authz.RuleForeignDomain,
 }
 
 // The caller is the one SPIFFE ID of its verified certificate; CN and headers never matter.
@@ -104,8 +107,8 @@ func TestC50(t *testing.T) {
 		certificate{id: "unmapped DNS name", chain: "root A", dns: []string{"other.ledger.test"}},
 		certificate{id: "mapped DNS name beside a foreign URI", chain: "root A", dns: []string{batchHost}, uris: []string{"spiffe://other.test/agent/billing"}},
 	)
-	if len(rows) != len(identities) {
-		t.Fatalf("%d rows, %d are known", len(rows), len(identities))
+	if len(rows) != len(principals)+len(broken) {
+		t.Fatalf("%d rows, %d are known", len(rows), len(principals)+len(broken))
 	}
 	each(t, func(t *testing.T, e *env) {
 		task := unique(t)
@@ -115,16 +118,14 @@ func TestC50(t *testing.T) {
 		seen := map[string]string{}
 		for _, c := range rows {
 			t.Run(c.id, func(t *testing.T) {
-				principal, known := identities[c.id]
-				if !known {
-					t.Fatalf("the row is new: say what it must be")
-				}
-				leaf := c.leaf(t)
-				switch principal {
-				case noHandshake:
+				principal, rule, leaf := principals[c.id], broken[c.id], c.leaf(t)
+				switch {
+				case principal == "" && rule == "":
+					t.Fatal("the row is new: say what it must be")
+				case principal == noHandshake:
 					refusedByTLS(t, e, leaf, first)
-				case noIdentity:
-					refusedIdentity(t, e, leaf, first)
+				case principal == "":
+					refusedIdentity(t, e, leaf, first, rule)
 				default:
 					seen[principal] = acceptedIdentity(t, e, leaf, first, principal, seen[principal])
 				}
@@ -164,15 +165,19 @@ func acceptedIdentity(t *testing.T, e *env, leaf *authz.Leaf, r *pb.ClaimRequest
 }
 
 // refusedIdentity claims and looks up with a certificate that passes the handshake and is nobody's.
-func refusedIdentity(t *testing.T, e *env, leaf *authz.Leaf, r *pb.ClaimRequest) {
+func refusedIdentity(t *testing.T, e *env, leaf *authz.Leaf, r *pb.ClaimRequest, rule authz.Rule) {
 	t.Helper()
 	w := connect(t, e.node.grpcAddr, leaf)
 	ctx := metadata.AppendToOutgoingContext(within(t), "x-forwarded-client-cert", "URI="+billing, "x-principal", billing)
 	e.storesNothing(t, func() {
-		_, err := w.Claim(ctx, copyOf(r))
-		wantRefusal(t, err, codes.Unauthenticated, pb.ErrorReason_ERROR_REASON_IDENTITY_INVALID)
-		_, err = w.Lookup(ctx, &pb.LookupRequest{Selector: &pb.LookupRequest_Key{Key: r.GetKey()}})
-		wantRefusal(t, err, codes.Unauthenticated, pb.ErrorReason_ERROR_REASON_IDENTITY_INVALID)
+		_, claim := w.Claim(ctx, copyOf(r))
+		_, lookup := w.Lookup(ctx, &pb.LookupRequest{Selector: &pb.LookupRequest_Key{Key: r.GetKey()}})
+		for _, err := range []error{claim, lookup} {
+			wantRefusal(t, err, codes.Unauthenticated, pb.ErrorReason_ERROR_REASON_IDENTITY_INVALID)
+			if got := detail[*errdetails.ErrorInfo](err).GetMetadata()["rule"]; got != string(rule) {
+				t.Errorf("it breaks the rule %q, want %q", got, rule)
+			}
+		}
 	})
 }
 

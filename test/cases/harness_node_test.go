@@ -195,14 +195,6 @@ func (n *node) restart(t testing.TB) {
 	n.run(t)
 }
 
-// state is how the process ended; nil while it runs.
-func (n *node) state() *os.ProcessState {
-	if n.alive() {
-		return nil
-	}
-	return n.cmd.ProcessState
-}
-
 // waitEnd waits until the process has ended by itself, by a failpoint for example.
 func (n *node) waitEnd(t testing.TB) *os.ProcessState {
 	t.Helper()
