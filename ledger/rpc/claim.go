@@ -5,6 +5,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/opsledger/opsledger/failpoint"
 	pb "github.com/opsledger/opsledger/gen/opsledger/v1"
@@ -29,7 +30,12 @@ func (s *Server) Claim(ctx context.Context, req *pb.ClaimRequest) (*pb.ClaimResp
 		return nil, s.fail(ctx, err, false)
 	}
 	var answer ledger.Answer
+	var waited time.Duration
+	arrived, looks := time.Now(), 0
 	err = s.ledger.Await(ctx, id, patience(ctx, wait), func(ctx context.Context) (bool, error) {
+		if looks++; looks > 1 {
+			waited = time.Since(arrived) // before the decision, so that no time is given that is not there
+		}
 		cmd.ToolAllowed = s.toolAllowed(c, cmd.Key.Tool) // by the policy of this moment
 		var err error
 		answer, err = s.ledger.Claim(ctx, cmd, digests)
@@ -46,6 +52,12 @@ func (s *Server) Claim(ctx context.Context, req *pb.ClaimRequest) (*pb.ClaimResp
 		return nil, s.fail(ctx, err, conflict && s.mayShow(ctx, c, cmd.Key.Tool))
 	}
 	s.metrics.claimed(ctx, tool, claimOutcomes[answer.Outcome])
+	if g := answer.Grant; g != nil { // the caller counts from when it sent the call, which has waited here
+		g.Lease += waited
+		if g.SendWithin > 0 {
+			g.SendWithin += waited
+		}
+	}
 	return s.claimResponse(ctx, c, req, answer), nil
 }
 

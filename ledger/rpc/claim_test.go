@@ -279,6 +279,44 @@ func TestWaitingClaimAndLookupAnswerWhenItMoves(t *testing.T) {
 	}
 }
 
+func TestGrantAfterWaitingCountsFromTheCall(t *testing.T) {
+	updated := make(chan struct{}, 1000)
+	w := newWorld(t, setup{updated: updated})
+	req := w.claim("key-1")
+	grant := w.granted(t, "agent-a", req)
+	<-updated
+	waiting := w.claim("key-1")
+	waiting.Wait = durationpb.New(30 * time.Second)
+	claimed := make(chan *pb.ClaimResponse, 1)
+	sent := time.Now()
+	go func() {
+		answer, err := w.client.Claim(as(t, "agent-a"), waiting)
+		if err != nil {
+			t.Error(err)
+		}
+		claimed <- answer
+	}()
+	<-updated // it has looked once, and waits
+	_, err := w.client.Complete(as(t, "agent-a"), &pb.CompleteRequest{
+		OperationId: grant.GetOperationId(), ClaimId: req.GetClaimId(),
+		Outcome: &pb.CompleteRequest_NotExecuted{NotExecuted: &pb.NotExecuted{Kind: pb.NotExecutedKind_NOT_EXECUTED_KIND_NEVER_SENT}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := (<-claimed).GetGranted()
+	waited := time.Since(sent)
+	// A grant is whole when it is decided: what is above the first one's is the time waited.
+	for what, got := range map[string]time.Duration{
+		"lease":       late.GetLease().AsDuration() - grant.GetLease().AsDuration(),
+		"send window": late.GetSendWithin().AsDuration() - grant.GetSendWithin().AsDuration(),
+	} {
+		if got <= 0 || got > waited {
+			t.Errorf("%s: %s more than without waiting, after %s", what, got, waited)
+		}
+	}
+}
+
 func TestWaitEndsWithTheCurrentView(t *testing.T) {
 	w := newWorld(t, setup{})
 	grant := w.granted(t, "agent-a", w.claim("key-1"))

@@ -53,6 +53,8 @@ type setup struct {
 	log       *slog.Logger
 	meter     metric.Meter
 	strict    bool
+	// updated, if set, is sent to after each Update of the store.
+	updated chan struct{}
 	ring      *fingerprint.Ring
 	store     ledger.Store                                        // nil: SQLite in a fresh file
 	service   func(pb.LedgerServiceServer) pb.LedgerServiceServer // wraps the server
@@ -85,6 +87,9 @@ func newWorld(t *testing.T, s setup) *world {
 	if s.identify == nil {
 		s.identify = principalFrom
 	}
+	if s.updated != nil {
+		s.store = tellingStore{s.store, s.updated}
+	}
 	w.store = s.store
 	w.ledger = ledger.New(s.store, w.contracts)
 	server, err := rpc.New(w.ledger, w.policy, w.ring, s.identify, rpc.Options{Log: s.log, Meter: s.meter, Strict: func() bool { return s.strict }})
@@ -97,6 +102,18 @@ func newWorld(t *testing.T, s setup) *world {
 	}
 	w.client = serve(t, service, rpc.Interceptors(gate{}, rpc.InterceptorOptions{Log: s.log, Draining: w.draining.Load}))
 	return w
+}
+
+// tellingStore tells of each update that is over.
+type tellingStore struct {
+	ledger.Store
+	updated chan struct{}
+}
+
+func (s tellingStore) Update(ctx context.Context, reads ledger.ReadSet, decide func(ledger.View) (ledger.Change, error)) error {
+	err := s.Store.Update(ctx, reads, decide)
+	s.updated <- struct{}{}
+	return err
 }
 
 func serve(t *testing.T, service pb.LedgerServiceServer, options []grpc.ServerOption) pb.LedgerServiceClient {
