@@ -8,7 +8,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"hash"
-	"maps"
 	"slices"
 )
 
@@ -133,38 +132,6 @@ func writePart(mac hash.Hash, part []byte) {
 
 func short(sum [32]byte) [8]byte { return [8]byte(sum[:8]) }
 
-// Compare tells whether a request is the one that a record was made for, and if
-// not, which categories differ or are there on one side only, sorted. Time does
-// not depend on the digests. Fingerprints that cannot be compared are an error,
-// never a difference: [ErrSpecTooNew], [ErrSpecInvalid], [ErrSecretMismatch].
-func Compare(stored, fresh Fingerprint) (equal bool, categories []string, err error) {
-	if err := CheckSpec(stored.Spec); err != nil {
-		return false, nil, err
-	}
-	if stored.Spec != fresh.Spec || stored.SecretID != fresh.SecretID {
-		return false, nil, ErrSecretMismatch
-	}
-	if hmac.Equal(stored.Digest[:], fresh.Digest[:]) {
-		return true, nil, nil
-	}
-	for name, a := range stored.Categories {
-		if b, ok := fresh.Categories[name]; !ok || !hmac.Equal(a[:], b[:]) {
-			categories = append(categories, name)
-		}
-	}
-	for name := range maps.Keys(fresh.Categories) {
-		if _, ok := stored.Categories[name]; !ok {
-			categories = append(categories, name)
-		}
-	}
-	if len(categories) == 0 {
-		// Short digests that collide, or a record without them.
-		return false, []string{CategoryOther}, nil
-	}
-	slices.Sort(categories)
-	return false, categories, nil
-}
-
 // Verification is what evidence says about a request, by category, sorted.
 type Verification struct {
 	// Different has the categories whose fields the target has otherwise.
@@ -181,7 +148,8 @@ func (v Verification) OK() bool { return len(v.Different) == 0 && len(v.Missing)
 // field names, under the same rules and limits as a request) with the
 // fingerprint of what was asked, for the categories that the contract lists in
 // verify. Fields of other categories do not matter. An error is an *[Error]
-// about observedJSON, or one of those of [Compare].
+// about observedJSON, or says that nothing can be compared: [ErrSpecTooNew],
+// [ErrSpecInvalid], [ErrSecretMismatch].
 func VerifyObserved(stored Fingerprint, observedJSON []byte, rules Rules, s Secret, verify []string) (Verification, error) {
 	if err := CheckSpec(stored.Spec); err != nil {
 		return Verification{}, err

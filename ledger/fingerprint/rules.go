@@ -11,7 +11,7 @@ import (
 const (
 	// CategoryOther is the category of every field without a declared one.
 	CategoryOther = "other"
-	// CategoryRelation is what [Compare] calls a difference in [Relations]. No
+	// CategoryRelation is the category of the [Relations]. No
 	// field can be in it.
 	CategoryRelation = "relation"
 )
