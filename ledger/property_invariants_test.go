@@ -395,7 +395,7 @@ func (j *judge) atTheEnd() {
 	}
 	n := len(j.r.target.effects)
 	switch {
-	case op.State == ledger.Failed && n > 0 && !op.NeedsAttention:
+	case op.State == ledger.Failed && n > 0:
 		j.fail("I12: FAILED (%s) with %d effects", op.Failure.Kind, n)
 	case op.State == ledger.Completed && n == 0:
 		j.fail("I12: COMPLETED without an effect")
