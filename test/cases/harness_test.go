@@ -19,6 +19,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -96,6 +97,9 @@ func build(tags string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if err := lookAtSources(); err != nil {
+		return "", err
+	}
 	path := filepath.Join(dir, "ledgerd"+tags)
 	args := []string{"build", "-o", path, "-tags", tags}
 	if raceBuild {
@@ -105,6 +109,18 @@ func build(tags string) (string, error) {
 		return "", fmt.Errorf("build ledgerd: %w: %s", err, out)
 	}
 	return path, nil
+}
+
+// lookAtSources opens every folder of the module: go's test cache knows what a test opens, but not what a compiler reads that it
+// starts, and would show the result of an older ledgerd.
+func lookAtSources() error {
+	const root = "../.."
+	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && path != root && (d.Name() == "bin" || strings.HasPrefix(d.Name(), ".")) {
+			return fs.SkipDir
+		}
+		return err
+	})
 }
 
 // The principals of the cases. billing and support are P1 and P2.
