@@ -23,7 +23,7 @@ func TestC41(t *testing.T) {
 	each(t, func(t *testing.T, shared *env) {
 		e, fault := losesCommits(t, shared.store)
 		ft := startTarget(t, target.Payments)
-		for _, f := range []commitFault{committedOnce, committedTwice, neverArrived} {
+		for _, f := range []commitFault{committedOnce, committedTwice, neverArrived, brokenBefore} {
 			t.Run(f.name, func(t *testing.T) {
 				t.Run("Claim, then Complete", func(t *testing.T) {
 					claim := request("card.charge", unique(t), "K", `{"amount":"10.00"}`)
@@ -88,14 +88,15 @@ type commitFault struct {
 	name string
 	// times is how often in a row; 2: the second try is cut, too.
 	times int
-	// lost: the COMMIT did not arrive, so nothing was written.
-	lost bool
+	// lost: the COMMIT did not arrive, so nothing was written. early: it was not even sent.
+	lost, early bool
 }
 
 var (
 	committedOnce  = commitFault{name: "committed, and the answer is cut off", times: 1}
 	committedTwice = commitFault{name: "twice in a row", times: 2}
 	neverArrived   = commitFault{name: "the COMMIT never arrives", times: 1, lost: true}
+	brokenBefore   = commitFault{name: "the connection breaks before the COMMIT", times: 1, lost: true, early: true}
 )
 
 // ambiguous sends a call whose COMMIT suffers from the fault, and once more where ledgerd can't see what came of it. Either way it has
@@ -142,6 +143,9 @@ func losesCommits(t *testing.T, store string) (*env, func(*testing.T, commitFaul
 		if f.lost {
 			rule.Incomplete, rule.Cut = true, faultproxy.Cut{What: faultproxy.Both, How: faultproxy.RST}
 		}
+		if f.early {
+			rule.Point = faultproxy.PostgresMessage(faultproxy.ServerToClient, 'C', "insert")
+		}
 		trap := proxy.Arm(rule)
 		return func(t *testing.T) {
 			t.Helper()
@@ -163,6 +167,8 @@ func losesOwnCommits(t *testing.T) (*env, func(*testing.T, commitFault, string) 
 	return e, func(t *testing.T, f commitFault, kind string) func(*testing.T) {
 		order := "store." + kind + ".after-commit=2*error->kill"
 		switch {
+		case f.early:
+			order = "store.update.between-read-and-write=1*error->1*off->kill"
 		case f.lost:
 			order = "store." + kind + ".before-commit=1*error->1*off->kill"
 		case f.times == 1:

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/opsledger/opsledger/gen/opsledger/v1"
+)
+
+// The canaries: each stands for something that callers give.
+const (
+	canaryKey      = "canary-KEY-1"
+	canaryTo       = "canary-to@x.test"
+	canaryBody     = "canary-BODY"
+	canaryField    = "canary-FIELD"
+	canaryInvalid  = "canary-INVALID"
+	canaryOverlong = "canary-OVERLONG"
+	canarySubject  = "canary-SUBJECT"
+	canaryToken    = "canary-TOKEN"
+	canaryHeader   = "canary-HEADER"
+	canaryMalform  = "canary-MALFORMED"
+	canaryDropped  = "canary-DROPPED"
+	canaryObserved = "canary-OBSERVED"
+
+	canaryPayload = "canary-PAYLOAD"
+	canaryMessage = "canary-MESSAGE"
+	canaryDetail  = "canary-DETAIL"
+
+	// planted is the leak: the name of a tool, which every source may show, and what else is stored and shown in clear.
+	planted = "canary-leak"
+)
+
+// canaries and whether the contract stores them in clear: a payload under a declared schema, what a failure and a refusal say. Those are
+// looked for in logs, traces, metrics and statuses only; the others nowhere stand, in no form. What operators are meant to see
+// (target_summary, task, declared attributes, tool) is no canary.
+var canaries = map[string]bool{
+	canaryKey: false, canaryTo: false, canaryBody: false, canaryField: false, canaryInvalid: false, canaryOverlong: false, canarySubject: false,
+	canaryToken: false, canaryHeader: false, canaryMalform: false, canaryDropped: false, canaryObserved: false,
+	canaryPayload: true, canaryMessage: true, canaryDetail: true,
+}
+
+// No key, subject, request, payload or credential is in what ledgerd writes, says or stores, whatever happens to a call. The search is
+// proven by a leak that is planted in each source.
+func TestC67(t *testing.T) {
+	// The search finds a text that was written in any form as a part of a longer one.
+	for _, form := range formsOf("xx" + canaryKey + "yy") {
+		if !slices.ContainsFunc(formsOf(canaryKey), func(w writtenAs) bool {
+			return w.name == form.name && strings.Contains(string(form.bytes), string(w.bytes))
+		}) {
+			t.Fatalf("a text in %s is not found", form.name)
+		}
+	}
+	each(t, func(t *testing.T, shared *env) {
+		w := watch(t, shared.store)
+		claimIDs := drive(t, w)
+		w.stop(t)
+
+		sources := w.sources(t)
+		for _, name := range slices.Sorted(maps.Keys(sources)) {
+			s := sources[name]
+			t.Logf("read %s: %d bytes", name, s.size())
+			if s.size() == 0 {
+				t.Errorf("%s is empty", name)
+			}
+			for canary, stored := range canaries {
+				if stored && s.place == inside {
+					continue
+				}
+				if in := s.find(canary); len(in) > 0 {
+					t.Errorf("%s is in %s: %v", canary, name, in)
+				}
+			}
+			if in := s.find(planted); len(in) > 0 {
+				t.Errorf("the leak is in %s before it was planted: %v", name, in)
+			}
+			// A claim_id is a secret between worker and ledger, who stores it.
+			for i, id := range claimIDs {
+				if in := s.find(id); len(in) > 0 && s.place == outside {
+					t.Errorf("claim_id %d is in %s: %v", i, name, in)
+				}
+			}
+		}
+		wantUseful(t, w, sources)
+		// What is stored by contract is found where it is stored: the search does look into the database.
+		for canary, stored := range canaries {
+			if in := sources["database"].find(canary); stored && canary != canaryDetail && len(in) == 0 {
+				t.Errorf("%s, which is stored in clear, was not found in the database", canary)
+			}
+		}
+
+		w.node.failAt(t, "rpc.claim.before-commit=off")
+		plant(t, w)
+		w.stop(t)
+		sources = w.sources(t)
+		for _, name := range slices.Sorted(maps.Keys(sources)) {
+			in := sources[name].find(planted)
+			if len(in) == 0 {
+				t.Errorf("the leak planted in %s was not found", name)
+			}
+			t.Logf("the planted leak was found in %s%v", name, in)
+		}
+		if w.postgres != nil && !strings.Contains(strings.Join(sources["PostgreSQL's log"].find(planted), ""), "hex") {
+			t.Error("the leak planted in a parameter of type bytea was not found")
+		}
+	})
+}
+
+// wantUseful fails unless there is what people go by: in logs and spans the operation and a prefix of its fingerprint, in metrics the
+// declared tools and no others, and on PostgreSQL the statements as spans, without their arguments.
+func wantUseful(t *testing.T, w *watched, sources map[string]source) {
+	t.Helper()
+	has := func(name, text string) bool { return len(sources[name].find(text)) > 0 }
+	if !has("stderr", `"ledger.operation.id":"`) || !has("traces", "ledger.fingerprint.prefix") {
+		t.Error("log or spans do not name operations")
+	}
+	if !regexp.MustCompile(`"ledger\.fingerprint\.prefix":"[0-9a-f]{8}"`).Match(sources["stderr"].parts[""]) {
+		t.Error("the log has no fingerprint prefix of 8 digits")
+	}
+	if !has("metrics", `ledger_tool_name="note.write"`) || !has("metrics", `ledger_tool_name="other"`) || has("metrics", "undeclared") {
+		t.Error("the metrics' tools are not the declared ones and \"other\"")
+	}
+	if !has("traces", "opsledger.v1.LedgerService/Claim") {
+		t.Error("there is no span of a Claim")
+	}
+	if w.postgres == nil && len(sources["database"].parts[w.database+"-wal, before stop 1"]) == 0 {
+		t.Error("SQLite's log was empty")
+	}
+	if w.postgres != nil && !has("traces", "INSERT INTO operations") {
+		t.Error("there is no span of a statement")
+	}
+}
+
+// canaryClaim is a Claim of a new task with canaries wherever callers give something.
+func canaryClaim(t *testing.T) *pb.ClaimRequest {
+	r := request("note.write", unique(t), canaryKey, `{"to":"`+canaryTo+`","note":"`+canaryBody+`","`+canaryField+`":true}`)
+	r.Key.Subject = canarySubject
+	r.TargetAttributes = map[string]string{"order_id": "7", "undeclared": canaryDropped}
+	return r
+}
+
+// drive brings about all that may happen to a call, and returns the claim_ids.
+func drive(t *testing.T, w *watched) (claimIDs []string) {
+	t.Helper()
+	agent := w.caller(t, billing)
+	claim := func(r *pb.ClaimRequest, want codes.Code) *pb.ClaimResponse {
+		t.Helper()
+		claimIDs = append(claimIDs, r.GetClaimId())
+		answer, err := agent.tryClaim(t, r)
+		if status.Code(err) != want {
+			t.Fatalf("a Claim was answered %v, want %v", err, want)
+		}
+		return answer
+	}
+
+	// Success, replay, conflict.
+	first := canaryClaim(t)
+	g := claim(first, codes.OK).GetGranted()
+	done := completion(g.GetOperationId(), first.GetClaimId(), "note", "N-1")
+	done.GetSucceeded().Schema, done.GetSucceeded().Payload = "note.write.result/1", []byte(`{"note":"`+canaryPayload+`"}`)
+	done.GetSucceeded().Attributes = map[string]string{"undeclared": canaryDropped}
+	agent.applied(t, done)
+	wantOutcome(t, claim(again(first), codes.OK), "REPLAY")
+	claim(sameKey(first, `{"to":"`+canaryTo+`","note":"`+canaryBody+`, another"}`), codes.FailedPrecondition)
+	undeclared := canaryClaim(t)
+	g = claim(undeclared, codes.OK).GetGranted()
+	done = completion(g.GetOperationId(), undeclared.GetClaimId(), "note", "N-2")
+	done.GetSucceeded().Schema, done.GetSucceeded().Payload = "undeclared/1", []byte(canaryDropped)
+	agent.applied(t, done)
+
+	for i := range 5 { // tools without a contract: callers choose their names
+		r := canaryClaim(t)
+		r.Key.Tool = fmt.Sprintf("undeclared.%d", i)
+		claim(r, codes.OK)
+	}
+
+	// Bad input.
+	for _, body := range []string{
+		`{"note":"` + canaryInvalid, `{"` + canaryInvalid + `":1,"` + canaryInvalid + `":2}`, `["` + canaryInvalid + `"]`,
+		`{"note":"` + canaryInvalid + `"} trailing`, "{\"note\":\"" + canaryInvalid + "\xff\"}", `{"note":1e` + canaryInvalid + `}`,
+	} {
+		r := canaryClaim(t)
+		r.RequestJson = []byte(body)
+		claim(r, codes.InvalidArgument)
+	}
+	malformed := canaryClaim(t)
+	malformed.Key.Key = canaryOverlong + strings.Repeat("x", 300)
+	claim(malformed, codes.InvalidArgument)
+	malformed = canaryClaim(t)
+	malformed.Key.Tool, malformed.Key.Task, malformed.ClaimId = canaryMalform+" ", canaryMalform+" ", canaryMalform
+	malformed.Key.Subject, malformed.TargetSummary, malformed.AcceptSchemas = canaryMalform+"\n", canaryMalform+"\n", []string{canaryMalform + "\n"}
+	malformed.TargetAttributes, malformed.DependsOn = map[string]string{"order_id": canaryMalform + "\n"}, []string{canaryMalform}
+	claim(malformed, codes.InvalidArgument)
+	if _, err := agent.Lookup(within(t), &pb.LookupRequest{
+		Selector: &pb.LookupRequest_OperationId{OperationId: canaryMalform}, Subject: canarySubject,
+	}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a Lookup was answered %v", err)
+	}
+	absent := &pb.LookupRequest{Selector: &pb.LookupRequest_Key{Key: canaryClaim(t).GetKey()}}
+	if _, err := agent.Lookup(within(t), absent); status.Code(err) != codes.NotFound {
+		t.Errorf("a Lookup of an absent key was answered %v", err)
+	}
+	if _, err := agent.ListOperations(within(t), &pb.ListOperationsRequest{Subject: canarySubject, PageToken: canaryMalform}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a list with a bad token was answered %v", err)
+	}
+
+	// A rejection, a refusal, evidence.
+	refused := canaryClaim(t)
+	g = claim(refused, codes.OK).GetGranted()
+	agent.applied(t, &pb.CompleteRequest{OperationId: g.GetOperationId(), ClaimId: refused.GetClaimId(), Outcome: &pb.CompleteRequest_NotExecuted{
+		NotExecuted: &pb.NotExecuted{Kind: pb.NotExecutedKind_NOT_EXECUTED_KIND_NEVER_SENT, Detail: canaryDetail},
+	}})
+	refused = again(refused)
+	claim(refused, codes.OK)
+	rejected := rejection(pb.FailureKind_FAILURE_KIND_DECLINED, "declined")
+	rejected.Rejected.Message = canaryMessage
+	agent.applied(t, &pb.CompleteRequest{OperationId: g.GetOperationId(), ClaimId: refused.GetClaimId(), SentExactlyOnce: true, Outcome: rejected})
+	wantOutcome(t, claim(again(refused), codes.OK), "FAILED")
+	unknown := canaryClaim(t)
+	g = claim(unknown, codes.OK).GetGranted()
+	agent.markUnknown(t, g.GetOperationId(), unknown.GetClaimId())
+	wantOutcome(t, claim(again(unknown), codes.OK), "UNKNOWN")
+	evidence := found("note", "N-3", `{"note":"`+canaryObserved+`"}`, time.Now())
+	settled := w.caller(t, reconciler).reconcile(t, g.GetOperationId(), 0, evidence)
+	wantState(t, settled.GetOperation(), pb.State_STATE_UNKNOWN, pb.Custody_CUSTODY_QUEUED, pb.QueueReason_QUEUE_REASON_EVIDENCE_MISMATCH)
+	w.caller(t, reconciler).reconcile(t, g.GetOperationId(), 0, &pb.Evidence{Finding: &pb.Evidence_NotFound{NotFound: &pb.NotFound{}}})
+
+	// Who may not call, and who may not see.
+	if _, err := w.caller(t, "spiffe://other.test/agent/billing").tryClaim(t, canaryClaim(t)); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("a stranger's Claim was answered %v", err)
+	}
+	if _, err := agent.BeginCheck(within(t), &pb.BeginCheckRequest{OperationId: g.GetOperationId(), CommandId: uuid.NewString()}); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("a worker's BeginCheck was answered %v", err)
+	}
+
+	insertRaces(t, w)
+	w.scrape(t)
+
+	// The database is down.
+	up := w.down(t)
+	claim(canaryClaim(t), codes.Unavailable)
+	up()
+	eventually(t, "the database is back", func() bool {
+		_, err := agent.tryClaim(t, canaryClaim(t))
+		return err == nil
+	})
+
+	// A panic, with the request on the stack.
+	w.stop(t)
+	w.node.failAt(t, "rpc.claim.before-commit=1*panic")
+	agent = w.caller(t, billing)
+	claim(canaryClaim(t), codes.Internal)
+	if !strings.Contains(w.node.log(), "panic in a call") {
+		t.Error("the panic has left no word in the log")
+	}
+	return claimIDs
+}
+
+// caller is a worker whose every call carries canaries in its metadata, and all that it is told is kept.
+func (w *watched) caller(t *testing.T, principal string) *worker {
+	t.Helper()
+	return connect(t, w.node.grpcAddr, leafOf(t, principal), grpc.WithUnaryInterceptor(w.keepStatus))
+}
+
+// insertRaces lets many insert the same row at the same time: the losers meet the unique index.
+func insertRaces(t *testing.T, w *watched) {
+	t.Helper()
+	for range 5 {
+		r := canaryClaim(t)
+		var group sync.WaitGroup
+		told := make(chan string, 16)
+		start := make(chan struct{})
+		for range cap(told) {
+			agent, one := w.caller(t, billing), again(r)
+			one.WorkerId = agent.id
+			group.Go(func() {
+				<-start
+				answer, err := agent.Claim(context.WithoutCancel(t.Context()), one)
+				if err != nil {
+					told <- status.Code(err).String()
+					return
+				}
+				told <- outcome(answer)
+			})
+		}
+		close(start)
+		group.Wait()
+		close(told)
+		counts := map[string]int{}
+		for one := range told {
+			counts[one]++
+		}
+		if want := (map[string]int{"EXECUTE": 1, "IN_PROGRESS": 15}); !maps.Equal(counts, want) {
+			t.Errorf("the race was answered %v, want %v", counts, want)
+		}
+	}
+}
+
+// plant puts the leak where each source has it in clear: a tool's name and a summary go everywhere, a resource into the detail of a
+// conflict, the list of tools to standard output.
+func plant(t *testing.T, w *watched) {
+	t.Helper()
+	agent := w.caller(t, billing)
+	r := request(planted, unique(t), "K", `{"a":1}`)
+	r.TargetSummary = planted
+	g := agent.grant(t, r)
+	agent.applied(t, completion(g.GetOperationId(), r.GetClaimId(), "thing", planted))
+	_, err := agent.tryClaim(t, sameKey(r, `{"a":2}`))
+	if got := wantConflict(t, err).GetResource().GetId(); got != planted {
+		t.Fatalf("the conflict shows the resource %q", got)
+	}
+	for i, flag := range w.flags {
+		if flag == "--contracts" { // the last one counts
+			w.run(t, "contracts", "check", w.flags[i+1])
+		}
+	}
+}
