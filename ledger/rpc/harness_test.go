@@ -54,11 +54,11 @@ type setup struct {
 	meter     metric.Meter
 	strict    bool
 	// updated, if set, is sent to after each Update of the store.
-	updated chan struct{}
-	ring      *fingerprint.Ring
-	store     ledger.Store                                        // nil: SQLite in a fresh file
-	service   func(pb.LedgerServiceServer) pb.LedgerServiceServer // wraps the server
-	identify  func(ctx context.Context) (ledger.Principal, error) // nil: the test's own metadata
+	updated  chan struct{}
+	ring     *fingerprint.Ring
+	store    ledger.Store                                        // nil: SQLite in a fresh file
+	service  func(pb.LedgerServiceServer) pb.LedgerServiceServer // wraps the server
+	identify func(ctx context.Context) (ledger.Principal, error) // nil: the test's own metadata
 }
 
 // newWorld starts it. The principals agent-a and agent-b have scopes of their own, fleet-1 and fleet-2 share one.
