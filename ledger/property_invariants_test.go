@@ -256,7 +256,7 @@ func (j *judge) i8(cmd ledger.Command, before, after *ledger.Operation, fresh []
 }
 
 // i8Late: a report or decision that has left an event is not applied again, however late its copy comes.
-func (j *judge) i8Late(cmd ledger.Command, before, after *ledger.Operation, history, fresh []ledger.Event) {
+func (j *judge) i8Late(cmd ledger.Command, history, fresh []ledger.Event) {
 	var kind ledger.CommandKind
 	switch c := cmd.(type) {
 	case ledger.Complete:
@@ -294,7 +294,6 @@ func (j *judge) i8Late(cmd ledger.Command, before, after *ledger.Operation, hist
 	if left && len(fresh) > 0 {
 		j.fail("I8: a late copy of %T left %s", cmd, fresh[0].Kind)
 	}
-	_, _ = before, after
 }
 
 func digestUnder(history []ledger.Event, kind ledger.CommandKind, id, digest string) string {
@@ -323,120 +322,6 @@ func (j *judge) granted(c ledger.Claim, fresh, history []ledger.Event) {
 func (j *judge) i9(s step) {
 	if s.has(ledger.EventRetired) && (s.before.State != ledger.Completed && s.before.State != ledger.Failed || s.before.NeedsAttention) {
 		j.fail("I9: retired from %s", s.before.State)
-	}
-}
-
-// i12Granted: whoever may send now can't be overtaken by, or add to, what an earlier attempt sent.
-func (j *judge) i12Granted(s step) {
-	if !j.executes(s) || j.excused() {
-		return
-	}
-	effect := max(s.before.Terms.Effect, s.contract.Effect)
-	if effect == ledger.Read || effect == ledger.Keyed && s.contract.EffectWithin > 0 {
-		return
-	}
-	for _, a := range j.r.attempts {
-		if a.id != s.after.Grant.ClaimID {
-			continue
-		}
-		t := j.r.target
-		if effect == ledger.Idempotent && s.contract.EffectWithin > 0 { // an effect that is there is done again, not twice
-			landed := *t
-			landed.effects = nil
-			t = &landed
-		}
-		if why := t.mayLand(a, j.r.attempts, s.now); why != "" {
-			j.fail("I12: %s is granted to attempt %d: %s", effect, a.number, why)
-		}
-	}
-}
-
-// i12Landed judges effects as the target counts them: never a second one of KEYED or UNSAFE, and none of IDEMPOTENT that an earlier attempt
-// does over a later one's.
-func (j *judge) i12Landed(order []*attempt) {
-	op, _ := j.r.sys.read(j.r.id)
-	if op == nil || j.excused() {
-		return
-	}
-	switch max(op.Terms.Effect, j.r.target.class) {
-	case ledger.Keyed, ledger.Unsafe:
-		if n := len(j.r.target.effects); n > 1 && j.copiesOfOne() < n {
-			j.fail("I12: %d effects", n)
-		}
-	case ledger.Idempotent:
-		for _, a := range order {
-			if a.number < j.latest {
-				j.fail("I12: attempt %d took effect after attempt %d", a.number, j.latest)
-			}
-			j.latest = a.number
-		}
-	}
-}
-
-// copiesOfOne counts effects of the attempt that has most: its own transport has doubled them.
-func (j *judge) copiesOfOne() int {
-	most, of := 0, map[*attempt]int{}
-	for i := range j.r.target.effects {
-		a := j.r.target.effects[i].attempt
-		of[a]++
-		most = max(most, of[a])
-	}
-	return most
-}
-
-// excused: a person was hasty, or the owner's class was not true and the row that knew better was lost.
-func (j *judge) excused() bool { return j.hasty || j.lost && j.loosened }
-
-// atTheEnd: everything has landed. What is FAILED has no effect, what is COMPLETED has one.
-func (j *judge) atTheEnd() {
-	op, _ := j.r.sys.read(j.r.id)
-	if op == nil || j.excused() || op.Terms.Effect == ledger.Read {
-		return
-	}
-	n := len(j.r.target.effects)
-	switch {
-	case op.State == ledger.Failed && n > 0:
-		j.fail("I12: FAILED (%s) with %d effects", op.Failure.Kind, n)
-	case op.State == ledger.Completed && n == 0:
-		j.fail("I12: COMPLETED without an effect")
-	}
-}
-
-// i13: absence counts only from a search that began at or after settle time.
-func (j *judge) i13(s step) {
-	settle := j.settle(s.contract)
-	switch c := s.cmd.(type) {
-	case ledger.Reconcile:
-		final := c.Evidence.Finding == ledger.NotAccepted && c.Evidence.Final
-		absent := c.Evidence.Finding == ledger.NotFound || c.Evidence.Finding == ledger.NotAccepted
-		if !absent || final || s.after.State == s.before.State && s.after.QueueReason != ledger.RepeatNotAllowed {
-			return
-		}
-		if s.has(ledger.EventQuarantined) || s.after.State == ledger.Unknown && s.after.QueueReason == s.before.QueueReason {
-			return
-		}
-		began, known := j.began[c.CheckNumber]
-		if !known || settle.IsZero() || began.Before(settle) {
-			j.fail("I13: absence is believed from a search that began before settle time")
-		}
-	case ledger.Resolve:
-		j.searched(s, c.Resolution, settle)
-	case ledger.Approve:
-		if a := s.before.Detail.Approval; a != nil && a.Resolution != nil {
-			j.searched(s, *a.Resolution, settle)
-		}
-	}
-}
-
-func (j *judge) searched(s step, r ledger.Resolution, settle time.Time) {
-	if !s.has(ledger.EventResolved) || r.Happened != nil || !s.before.EverStarted() {
-		return
-	}
-	if settle.IsZero() {
-		settle = j.windowEnd.Add(15 * time.Minute)
-	}
-	if r.SearchTime.Before(settle) {
-		j.fail("I13: a person's search before settle time is believed")
 	}
 }
 
