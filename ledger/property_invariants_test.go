@@ -80,8 +80,8 @@ func (j *judge) step(s step) {
 	j.i9(s)
 	j.i13(s)
 	j.i14(s)
-	j.i15(s)
 	j.remember(s)
+	j.i15(s)
 	j.i12Granted(s)
 }
 
@@ -338,15 +338,20 @@ func (j *judge) i14(s step) {
 	}
 }
 
-// i15: a grant that a caller sees is stored.
+// i15: a grant that a caller sees is stored, and lets nobody send longer than the ledger counts.
 func (j *judge) i15(s step) {
 	g := s.answer.Grant
-	if g == nil {
-		return
-	}
-	if s.after.Grant.Epoch != g.Epoch || string(s.after.Grant.ClaimID) != idOf(s.cmd) || g.Lease > 0 && g.Lease > s.after.Grant.LeaseUntil.Sub(s.now) ||
-		g.SendWithin > 0 && g.SendWithin > s.after.Grant.SendUntil.Sub(s.now) {
+	if g != nil && (s.after.Grant.Epoch != g.Epoch || string(s.after.Grant.ClaimID) != idOf(s.cmd) || g.Lease > 0 && g.Lease > s.after.Grant.LeaseUntil.Sub(s.now)) {
 		j.fail("I15: the grant that was answered is not the one that is stored")
+	}
+	window := s.answer.SendWithin
+	if g != nil {
+		window = g.SendWithin
+	}
+	for _, a := range j.r.attempts {
+		if window > 0 && string(a.id) == idOf(s.cmd) && s.now.Add(window).After(a.window) {
+			j.fail("I15: a send window of %s is answered, and ends in %s", window, a.window.Sub(s.now))
+		}
 	}
 }
 
