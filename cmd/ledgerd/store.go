@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/exaring/otelpgx"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
@@ -60,14 +61,14 @@ func locate(store Secret) (location, error) {
 	return location{}, usageError{ruleError("store", "must be postgres://USER@HOST/DATABASE or sqlite:PATH")}
 }
 
-// openStore opens a store without asking anything of it. traced makes PostgreSQL's statements spans, without their arguments.
-func openStore(ctx context.Context, at location, conns int, traced bool) (database, error) {
+// openStore opens a store without asking anything of it. With traces, PostgreSQL's statements are spans, without their arguments.
+func openStore(ctx context.Context, at location, conns int, traces *sdktrace.TracerProvider) (database, error) {
 	if at.isFile() {
 		return sqlite.Open(ctx, at.path, sqlite.Options{})
 	}
 	opts := postgres.Options{MaxConns: int32(conns)}
-	if traced {
-		opts.Tracer = otelpgx.NewTracer()
+	if traces != nil {
+		opts.Tracer = otelpgx.NewTracer(otelpgx.WithTracerProvider(traces))
 	}
 	return postgres.Open(ctx, at.dsn, opts)
 }
@@ -78,8 +79,8 @@ const (
 )
 
 // prepareStore opens a store and brings it to, or checks for, a schema that this release works on.
-func prepareStore(ctx context.Context, at location, c Config, traced bool) (database, error) {
-	store, err := openStore(ctx, at, c.StoreConns, traced)
+func prepareStore(ctx context.Context, at location, c Config, traces *sdktrace.TracerProvider) (database, error) {
+	store, err := openStore(ctx, at, c.StoreConns, traces)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +111,7 @@ func (p program) migrateCommand() *cobra.Command {
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), migrateBound)
 		defer cancel()
-		store, err := openStore(ctx, at, c.StoreConns, false)
+		store, err := openStore(ctx, at, c.StoreConns, nil)
 		if err != nil {
 			return err
 		}
