@@ -14,11 +14,11 @@ import (
 	"time"
 
 	"github.com/exaring/otelpgx"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	"github.com/spf13/cobra"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/opsledger/opsledger/ledger"
 	"github.com/opsledger/opsledger/ledger/postgres"
