@@ -75,10 +75,13 @@ func (r *run) send() {
 		if !a.maySend(now) {
 			continue
 		}
-		fates := []fate{accept, accept, accept, decline, overloaded, drop, declineOddly}
+		fates := []fate{accept, accept, accept, decline, decline, overloaded, drop, declineOddly}
 		for range oneOf(r.t, "copies", []int{1, 1, 2}) {
 			visible := time.Duration(below(r.t, "visible after", int(r.truth/time.Second)+1)) * time.Second
 			lands := time.Duration(below(r.t, "lands after", int(visible/time.Second)+1)) * time.Second
+			if below(r.t, "late", 3) == 0 { // as late as it may be
+				visible, lands = r.truth, r.truth
+			}
 			r.target.flying = append(r.target.flying, &packet{
 				attempt: a, lands: now.Add(lands), visible: now.Add(visible), fate: oneOf(r.t, "fate", fates),
 				answered: below(r.t, "answered", 2) == 1,
