@@ -291,6 +291,9 @@ func (d *decision) grant(c Claim) {
 	if c.Reserve {
 		n.State = Received
 		d.lease()
+		if !n.Compensates.IsZero() && d.c.RequireUnchanged { // if it lapses, the resource is looked at again
+			n.NextCheckTime = n.Grant.LeaseUntil
+		}
 		return
 	}
 	d.execute()

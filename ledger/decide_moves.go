@@ -40,6 +40,9 @@ func (d *decision) free(notBefore time.Time) {
 	n.Detail.NotBefore = notBefore
 	n.Detail.Retries = 0
 	d.automate()
+	if d.needsInspection() {
+		n.NextCheckTime = latest(d.now, notBefore)
+	}
 }
 
 // queue hands it to people. It ends the check.

@@ -30,6 +30,7 @@ func (d *decision) takeOver(t TakeOver) (Answer, error) {
 	n.Check.Open = false
 	n.NextCheckTime = time.Time{}
 	n.Detail.Waived, n.Detail.ClearedUntil = false, time.Time{}
+	n.Grant.UsedApproval, n.Grant.UsedWaiver = false, false // what was used up does not come back, either
 	if a := n.Detail.Approval; a != nil {
 		a.Granted = false
 		if a.Kind == ApproveResolution || a.Kind == ApproveChangedResource {

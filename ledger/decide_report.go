@@ -38,8 +38,15 @@ func (d *decision) start(s Start) (Answer, error) {
 	return granted(n, d.now, false), nil
 }
 
-// startGuards judges the guards again: between reservation and start anything may have changed.
+// startGuards judges again what the claim was judged by: between reservation and start anything may have changed. What may repeat is judged
+// by when it is sent.
 func (d *decision) startGuards() error {
+	if !d.mayRepeat(d.next.MayHaveApplied) {
+		if d.terms.Effect == Idempotent {
+			return &Refusal{Err: ErrBlocked, Reason: NotBefore, RetryAfter: left(d.settleTime(), d.now)}
+		}
+		return &Refusal{Err: ErrBlocked} // it never may: the next claim queues it
+	}
 	wait, err := d.guards(d.next.Detail.DistinctFrom)
 	switch {
 	case err != nil:
@@ -86,7 +93,7 @@ func (d *decision) renew(r Renew) (Answer, error) {
 	answer := Answer{}
 	if until.After(n.Grant.LeaseUntil) {
 		n.Grant.LeaseUntil = until
-		if n.State == Processing {
+		if !n.NextCheckTime.IsZero() {
 			n.NextCheckTime = until
 		}
 		d.moved = true
