@@ -201,6 +201,9 @@ func (r *run) correct() {
 		if op, _ := r.sys.read(r.id); op == nil { // nothing is recorded yet: the class must be true
 			c.Effect = max(c.Effect, r.target.class)
 		}
+		if c.Effect == ledger.Keyed && r.target.class < ledger.Keyed { // a target can't begin to deduplicate what it has taken
+			c.Effect = ledger.Unsafe
+		}
 	case 1:
 		c.EffectWithin = oneOf(r.t, "effect_within", []time.Duration{0, r.truth, 3 * r.truth})
 	case 2:
