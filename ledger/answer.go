@@ -42,6 +42,8 @@ type Answer struct {
 
 	// Of reports:
 	Disposition Disposition
+	// Dropped: not kept, because the history has no room for more that moves nothing.
+	Dropped bool
 
 	// Of Renew: what is left, or why the holder must stop.
 	Lease      time.Duration
@@ -144,7 +146,7 @@ func (d *decision) receivedWait() (WaitReason, time.Time) {
 		return InQueue, time.Time{}
 	case n.Reserved(d.now):
 		return LeaseHeld, n.Grant.LeaseUntil
-	case n.Detail.Approval != nil && n.Detail.Approval.Kind != ApproveResolution && !n.Detail.Approval.Granted:
+	case n.Detail.Approval != nil && !n.Detail.Approval.Granted:
 		return ApprovalPending, time.Time{}
 	case d.needsInspection():
 		return ResourceCheck, n.NextCheckTime

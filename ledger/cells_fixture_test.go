@@ -214,7 +214,7 @@ func receivedCell(c cell, op *ledger.Operation) {
 		op.Detail.Approval = &ledger.Approval{Kind: ledger.ApproveCorrection, Requester: agent.Name, ExpireTime: cellNow.Add(time.Hour)}
 	case "resource-changed":
 		op.QueueReason = ledger.ResourceChanged
-		op.Detail.Approval = &ledger.Approval{
+		op.Detail.Changed = &ledger.Approval{
 			Kind: ledger.ApproveChangedResource, Requester: agent.Name, ExpireTime: cellNow.Add(time.Hour),
 			Resource: &ledger.ResourceRef{Type: "charge", ID: "ch_1", Version: "2"},
 		}

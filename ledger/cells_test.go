@@ -203,6 +203,10 @@ func checkEvent(t *testing.T, c cell, before *ledger.Operation, change ledger.Ch
 	if e.Kind == ledger.EventContradicted && !after.NeedsAttention {
 		word += "-attention"
 	}
+	aside := e.Kind == ledger.EventObserved || e.Kind == ledger.EventContradicted
+	if aside && after.Detail.SeenThere && !before.Detail.SeenThere {
+		word += "+seen"
+	}
 	raises := e.Kind != ledger.EventObserved && e.Kind != ledger.EventContradicted && e.Kind != ledger.EventNote
 	if after.Detail.Kept != nil && before.Detail.Kept == nil {
 		word, raises = word+"+kept", true
@@ -224,8 +228,15 @@ func checkEvent(t *testing.T, c cell, before *ledger.Operation, change ledger.Ch
 	if sealed.Seal(before.LastHash); e.PrevHash != before.LastHash || e.Hash != sealed.Hash || after.LastHash != e.Hash {
 		t.Errorf("%v: %s is not chained", c, word)
 	}
-	if word == "OBSERVED" || word == "CONTRADICTED" {
+	if aside && !strings.Contains(word, "+kept") {
 		a := after.Clone()
+		if strings.Contains(word, "+attention") { // a stranger's success has the target asked at once
+			a.NextCheckTime = before.NextCheckTime
+		}
+		if after.Detail.SeenThere { // what was seen there is remembered
+			a.MayHaveApplied, a.Detail.SeenThere, a.Detail.FoundThere = before.MayHaveApplied, before.Detail.SeenThere, before.Detail.FoundThere
+			a.Detail.Candidates = before.Detail.Candidates
+		}
 		a.Sequence, a.LastHash, a.UpdateTime, a.NeedsAttention = before.Sequence, before.LastHash, before.UpdateTime, before.NeedsAttention
 		a.Detail.Observations, a.Detail.AttentionSequence = before.Detail.Observations, before.Detail.AttentionSequence
 		if diff := cmp.Diff(before, &a); diff != "" {

@@ -13,6 +13,8 @@ type Related struct {
 	Prior []Event
 	// Original is what the operation compensates or corrects.
 	Original *Operation
+	// OriginalContract is that of the original's tool, as it is now; nil: judged by what is recorded.
+	OriginalContract *Contract
 	// OriginalIrreversible: the original's tool has no compensation.
 	OriginalIrreversible bool
 	// OtherCompensations of the original that are neither failed nor retired.
@@ -49,8 +51,11 @@ func Decide(op *Operation, rel Related, cmd Command, c Contract, now time.Time) 
 	if op == nil || op.State == Retired {
 		return Change{}, Answer{}, &Refusal{Err: ErrOperationNotFound}
 	}
-	if d.outdated() {
+	switch {
+	case d.outdated():
 		return d.done(d.rewrite(), nil)
+	case d.keptIsDue():
+		return d.done(d.applyKept(), nil)
 	}
 	return d.done(d.dispatch())
 }
@@ -126,24 +131,33 @@ func (d *decision) done(a Answer, err error) (Change, Answer, error) {
 
 // hidden: an operation with a subject is visible to workers only with it, and a report carries none: only the proof of a grant shows it.
 func (d *decision) hidden() bool {
-	var id ClaimID
-	switch c := d.cmd.(type) {
-	case Complete:
-		id = c.ClaimID
-	case MarkUnknown:
-		id = c.ClaimID
+	switch d.cmd.(type) {
+	case Complete, MarkUnknown:
+		return len(d.was.SubjectDigest) > 0 && d.reporter() == stranger
 	default:
 		return false
 	}
-	return len(d.was.SubjectDigest) > 0 && d.who(id) == stranger
+}
+
+// reporter is who reports; evidence comes from somebody who was given the role.
+func (d *decision) reporter() who {
+	switch c := d.cmd.(type) {
+	case Complete:
+		return d.who(c.ClaimID)
+	case MarkUnknown:
+		return d.who(c.ClaimID)
+	default:
+		return holder
+	}
 }
 
 // record appends the decision's one event. A decision raises the version; observations, links and notes don't.
 func (d *decision) record(kind EventKind, raises bool, facts map[string]string, note string) {
 	n := &d.next
 	n.Sequence++
-	if raises {
+	if raises { // the class that it was judged by holds from now on
 		n.Version++
+		n.Terms.Effect = max(n.Terms.Effect, d.terms.Effect)
 	}
 	n.UpdateTime = d.now
 	e := &Event{
@@ -283,11 +297,9 @@ func (d *decision) rewrite() Answer {
 		n.FirstStart = n.CreateTime
 	}
 	if a := n.Detail.Approval; a != nil {
-		a.Granted, a.Lost = false, true
-		if a.Kind == ApproveResolution {
-			n.Detail.Approval = nil
-		}
+		a.Granted = false
 	}
+	n.Detail.Proposal, n.Detail.Changed = nil, nil
 	n.Detail.ClearedUntil, n.Detail.Waived = time.Time{}, false
 	n.State = Unknown
 	if n.Custody == Automation {

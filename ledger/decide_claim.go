@@ -22,8 +22,11 @@ func (d *decision) claim(c Claim) (Answer, error) {
 	if categories, same := compare(n.Fingerprint, c.Fingerprint); !same {
 		return Answer{}, &Refusal{Err: ErrFingerprintConflict, Operation: d.was, Categories: categories}
 	}
-	if d.outdated() {
+	switch {
+	case d.outdated():
 		return d.rewrite(), nil
+	case d.keptIsDue():
+		return d.applyKept(), nil
 	}
 	if d.held() || n.Custody == Queued && n.State == Received || n.State.Final() {
 		return d.standing(), nil
@@ -100,14 +103,12 @@ func (d *decision) claimReceived(c Claim, who who) (Answer, error) {
 		d.record(EventQueued, true, nil, "")
 		return d.standing(), nil
 	}
-	var distinct []OperationID
-	if a := n.Detail.Approval; d.c.Override == OverrideCaller || a != nil && a.Kind == ApproveLookAlike && a.Granted {
-		distinct = c.DistinctFrom
+	if d.c.Override == OverrideCaller {
+		n.Detail.DistinctFrom = slices.Clone(c.DistinctFrom)
 	}
-	if wait, err := d.guards(distinct); err != nil || wait.Reason != 0 {
+	if wait, err := d.guards(n.Detail.DistinctFrom); err != nil || wait.Reason != 0 {
 		return Answer{Outcome: OutcomeBlocked, Wait: wait}, err
 	}
-	n.Detail.DistinctFrom = slices.Clone(distinct)
 	d.grant(c)
 	d.decided(EventGranted, grantFacts(c))
 	return granted(n, d.now, false), nil
@@ -125,7 +126,11 @@ func (d *decision) claimNew(c Claim) (Answer, error) {
 		return Answer{}, &Refusal{Err: ErrToolNotAllowed}
 	}
 	d.insert(c)
+	if !c.Corrects.IsZero() {
+		d.next.Detail.Approval = &Approval{Kind: ApproveCorrection, Requester: c.Actor.Name, ExpireTime: d.now.Add(d.c.ApprovalExpires)}
+	}
 	if since, lost := d.maybeLost(c.IntentTime); lost {
+		d.link(c)
 		d.quarantine(since)
 		d.recordCommand(KindRegister, EventQuarantined, true, nil, "")
 		return d.standing(), nil
@@ -139,13 +144,13 @@ func (d *decision) claimNew(c Claim) (Answer, error) {
 	}
 	d.lift(c)
 	d.link(c)
-	if !c.Corrects.IsZero() {
-		d.next.Detail.Approval = &Approval{Kind: ApproveCorrection, Requester: c.Actor.Name, ExpireTime: d.now.Add(d.c.ApprovalExpires)}
-	}
-	if d.needsInspection() {
+	switch {
+	case d.needsInspection():
 		d.next.NextCheckTime = d.now
+	case !c.Compensates.IsZero() && d.quarantined(): // another compensation may have been lost
+		d.queue(Quarantine)
 	}
-	if d.next.Detail.Approval != nil || d.needsInspection() {
+	if d.next.Detail.Approval != nil || d.needsInspection() || d.next.Custody == Queued {
 		d.recordCommand(KindRegister, EventRegistered, true, nil, "")
 		return d.standing(), nil
 	}
@@ -173,10 +178,16 @@ func (d *decision) maybeLost(intent time.Time) (since time.Time, lost bool) {
 		return time.Time{}, false
 	}
 	if intent.IsZero() {
-		return w.LostSince, d.now.Before(w.At.Add(d.c.RetryWindow))
+		return w.LostSince, d.quarantined()
 	}
 	decided := intent.Add(-intentSkew)
 	return decided, decided.Before(w.At)
+}
+
+// quarantined: what was granted shortly before a failover may be unknown to the ledger.
+func (d *decision) quarantined() bool {
+	w := d.rel.Watermark
+	return !w.At.IsZero() && d.now.Before(w.At.Add(d.c.RetryWindow))
 }
 
 func (d *decision) quarantine(since time.Time) {
@@ -222,6 +233,9 @@ func (d *decision) guards(distinct []OperationID) (Wait, error) {
 func (d *decision) originalGuard() (Wait, error) {
 	n, o := &d.next, d.rel.Original
 	if o == nil {
+		if !n.Compensates.IsZero() {
+			return Wait{}, &Refusal{Err: ErrOriginalHasNoEffect, Other: []OperationID{n.Compensates}}
+		}
 		return Wait{}, nil
 	}
 	if n.Compensates.IsZero() {
@@ -238,11 +252,23 @@ func (d *decision) originalGuard() (Wait, error) {
 	case len(d.rel.OtherCompensations) >= d.c.PerOriginal:
 		return Wait{}, &Refusal{Err: ErrDuplicateIntent, Other: d.rel.OtherCompensations}
 	}
-	settle := settleTime(o, o.Terms)
+	settle := d.originalSettles(o)
 	if o.State != Completed || o.NeedsAttention || settle.After(d.now) {
 		return Wait{Reason: OriginalUnsettled, RetryAfter: left(settle, d.now), Operations: []OperationID{o.ID}}, nil
 	}
 	return Wait{}, nil
+}
+
+// originalSettles is when nothing of the original can land any more. Where nobody states a bound, people's patience stands in for one.
+func (d *decision) originalSettles(o *Operation) time.Time {
+	terms := o.Terms
+	if c := d.rel.OriginalContract; c != nil {
+		terms = c.judged(terms, 0)
+	}
+	if terms.EffectWithin == 0 && !o.LastSend.IsZero() {
+		return o.LastSend.Add(max(unboundedSearchDelay, o.Terms.EffectWithin))
+	}
+	return settleTime(o, terms)
 }
 
 // lift remembers what distinct_from says of unknown siblings and look-alikes. It counts after a person's approval, or at once where the
@@ -253,7 +279,7 @@ func (d *decision) lift(c Claim) {
 		return
 	}
 	d.next.Detail.DistinctFrom = slices.Clone(c.DistinctFrom)
-	if d.c.Override == OverrideApproval {
+	if d.c.Override == OverrideApproval && d.next.Detail.Approval == nil {
 		d.next.Detail.Approval = &Approval{Kind: ApproveLookAlike, Requester: c.Actor.Name, ExpireTime: d.now.Add(d.c.ApprovalExpires)}
 	}
 }

@@ -78,6 +78,11 @@ func (d *decision) reconcile(r Reconcile) (Answer, error) {
 	case n.State.Final():
 		return Answer{Disposition: Observed}, nil // nothing is stored
 	case n.State != Unknown, d.held(), !final && (!current || n.Custody == Queued):
+		if there := ev.Finding == PendingThere || ev.Finding == AmbiguousThere; there && !n.Detail.SeenThere {
+			n.Detail.SeenThere = true // also where it moves nothing, it counts against absence
+			d.observe(EventObserved, facts)
+			return Answer{Disposition: Observed}, nil
+		}
 		return d.observed(facts), nil
 	}
 	n.Check.Open = false
@@ -93,8 +98,7 @@ func (d *decision) reconcile(r Reconcile) (Answer, error) {
 	case NotAccepted, NotFound:
 		d.absent(ev)
 	case AmbiguousThere:
-		n.Detail.SeenThere, n.Detail.FoundThere = true, true
-		n.Detail.Candidates = slices.Clone(ev.Candidates)
+		d.seen(ev.Candidates...)
 		d.spend(true)
 		d.queue(AmbiguousEvidence)
 	default:
@@ -116,10 +120,12 @@ func (d *decision) found(ev Evidence, facts map[string]string) Answer {
 	switch {
 	case n.State == Completed && n.Result != nil && n.Result.Resource.Same(ev.Result.Resource):
 		return Answer{Disposition: Applied}
-	case !open:
-		return d.contradicted(facts)
-	case d.held():
-		return d.observed(facts)
+	case n.State.Final():
+		d.attention()
+		d.observe(EventContradicted, facts)
+		return Answer{Disposition: Contradiction}
+	case !open, d.held():
+		return d.foundAside(ev, facts, open)
 	}
 	n.Check.Open = false
 	n.Detail.LastFinding = FoundResource
@@ -140,12 +146,42 @@ func (d *decision) found(ev Evidence, facts map[string]string) Answer {
 	return Answer{Disposition: Applied}
 }
 
+// foundAside keeps what was found where it can't settle the operation: somebody executes, nothing was ever started, or a person has it. It
+// is always kept, shown, and counts against everything that would deny the effect.
+func (d *decision) foundAside(ev Evidence, facts map[string]string, open bool) Answer {
+	d.seen(ev.Result.Resource)
+	if p := d.next.Detail.Proposal; p != nil && p.Resolution.Happened == nil { // what was proposed did not know of it
+		d.next.Detail.Proposal = nil
+	}
+	d.attention()
+	if open {
+		d.observe(EventObserved, facts)
+		return Answer{Disposition: Observed}
+	}
+	d.observe(EventContradicted, facts)
+	return Answer{Disposition: Contradiction}
+}
+
+// seen remembers what may be this operation's effect.
+func (d *decision) seen(candidates ...ResourceRef) {
+	n := &d.next
+	n.MayHaveApplied = true
+	n.Detail.SeenThere, n.Detail.FoundThere = true, true
+	for _, c := range candidates {
+		if len(n.Detail.Candidates) < maxCandidates && !slices.ContainsFunc(n.Detail.Candidates, c.Same) {
+			n.Detail.Candidates = append(n.Detail.Candidates, c)
+		}
+	}
+}
+
+// maxCandidates bounds what a row remembers of resources that could be its effect; the history has all.
+const maxCandidates = 32
+
 // doubtful hands what was found, and may or may not be this operation's, to a person.
 func (d *decision) doubtful(ev Evidence, reason QueueReason) {
 	n := &d.next
-	n.MayHaveApplied = true
+	d.seen(ev.Result.Resource)
 	n.Grant.LeaseUntil = time.Time{}
-	n.Detail.Candidates = []ResourceRef{ev.Result.Resource}
 	d.queue(reason)
 }
 
@@ -244,7 +280,8 @@ func (d *decision) giveUp() {
 // inspect judges whether a resource is as the original left it, before a compensation goes out.
 func (d *decision) inspect(i Inspect) (Answer, error) {
 	n := &d.next
-	if n.State != Received || n.Custody != Automation || !d.needsInspection() || n.NextCheckTime.IsZero() || n.NextCheckTime.After(d.now) {
+	if n.State != Received || n.Custody != Automation || !d.needsInspection() || n.Reserved(d.now) ||
+		n.NextCheckTime.IsZero() || n.NextCheckTime.After(d.now) {
 		return Answer{}, nil
 	}
 	switch i.Outcome {
@@ -260,7 +297,7 @@ func (d *decision) inspect(i Inspect) (Answer, error) {
 		d.record(EventEvidence, true, map[string]string{"finding": Indeterminate.String()}, "")
 	default: // changed, gone, or no version known
 		current := i.Current
-		n.Detail.Approval = &Approval{Kind: ApproveChangedResource, Requester: n.Principal, ExpireTime: d.now.Add(d.c.ApprovalExpires), Resource: &current}
+		n.Detail.Changed = &Approval{Kind: ApproveChangedResource, Requester: n.Principal, ExpireTime: d.now.Add(d.c.ApprovalExpires), Resource: &current}
 		d.queue(ResourceChanged)
 		d.record(EventQueued, true, nil, "")
 	}

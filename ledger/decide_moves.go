@@ -37,8 +37,11 @@ func (d *decision) free(notBefore time.Time) {
 	n.Grant.LeaseUntil = time.Time{}
 	n.Check.Open = false
 	n.NextCheckTime = time.Time{}
-	n.Detail.NotBefore = notBefore
+	n.Detail.NotBefore, n.Detail.Freed = notBefore, d.now
 	n.Detail.Retries = 0
+	if a := n.Detail.Approval; a != nil && !a.Granted { // asked again
+		a.ExpireTime = d.now.Add(d.c.ApprovalExpires)
+	}
 	d.automate()
 	if d.needsInspection() {
 		n.NextCheckTime = latest(d.now, notBefore)
@@ -66,7 +69,7 @@ func (d *decision) settle(s State) {
 	n.Check.Open = false
 	n.NextCheckTime = time.Time{}
 	n.Detail.NotBefore = time.Time{}
-	n.Detail.Approval, n.Detail.Kept, n.Detail.Candidates = nil, nil, nil
+	n.Detail.Approval, n.Detail.Proposal, n.Detail.Changed, n.Detail.Kept, n.Detail.Candidates = nil, nil, nil, nil, nil
 	n.Detail.Waived, n.Detail.ClearedUntil = false, time.Time{}
 	d.automate()
 }
@@ -81,6 +84,18 @@ func (d *decision) succeed(r *Result, by ClaimID) {
 func (d *decision) fail(f Failure) {
 	d.settle(Failed)
 	d.next.Failure = &f
+}
+
+// keptIsDue: nothing runs any more that a kept success would have to wait for.
+func (d *decision) keptIsDue() bool {
+	n := &d.next
+	return n.Detail.Kept != nil && !d.held() && (n.State == Unknown || n.State == Received)
+}
+
+func (d *decision) applyKept() Answer {
+	d.keptApplies()
+	d.record(EventCompleted, true, map[string]string{"by": "kept"}, "")
+	return Answer{Again: true}
 }
 
 // keptApplies settles it with a success that was kept while another attempt ran, once that attempt has ended without one of its own.

@@ -29,13 +29,14 @@ func (d *decision) takeOver(t TakeOver) (Answer, error) {
 	n.Custody, n.Custodian, n.QueueReason = Operator, t.Actor.Name, 0
 	n.Check.Open = false
 	n.NextCheckTime = time.Time{}
+	if n.State == Received { // a reservation was a permission to act
+		n.Grant.LeaseUntil = time.Time{}
+	}
 	n.Detail.Waived, n.Detail.ClearedUntil = false, time.Time{}
+	n.Detail.Proposal, n.Detail.Changed = nil, nil
 	n.Grant.UsedApproval, n.Grant.UsedWaiver = false, false // what was used up does not come back, either
 	if a := n.Detail.Approval; a != nil {
 		a.Granted = false
-		if a.Kind == ApproveResolution || a.Kind == ApproveChangedResource {
-			n.Detail.Approval = nil
-		}
 	}
 	d.recordCommand(KindTakeOver, EventTakenOver, true, nil, t.Reason)
 	return Answer{}, nil
@@ -57,9 +58,7 @@ func (d *decision) handBack(h HandBack) (Answer, error) {
 	if err := d.custodian(h.Actor); err != nil {
 		return Answer{}, err
 	}
-	if a := n.Detail.Approval; a != nil && a.Kind == ApproveResolution {
-		n.Detail.Approval = nil
-	}
+	n.Detail.Proposal = nil
 	d.toAutomation()
 	if k := n.Detail.Kept; k != nil {
 		if n.State == Processing && d.terms.Effect == Unsafe && k.ClaimID != n.Grant.ClaimID {
@@ -101,7 +100,7 @@ func (d *decision) resolve(r Resolve) (Answer, error) {
 	}
 	if d.c.SecondPerson {
 		res := r.Resolution
-		d.next.Detail.Approval = &Approval{
+		d.next.Detail.Proposal = &Approval{
 			Kind: ApproveResolution, Requester: r.Actor.Name, ExpireTime: d.now.Add(d.c.ProposalExpires), Resolution: &res,
 		}
 		d.recordCommand(KindResolve, EventProposed, true, nil, r.Resolution.Note)
@@ -137,7 +136,7 @@ func (d *decision) resolvable(person Actor, r Resolution) error {
 	}
 	searchable := d.settleTime()
 	if searchable.IsZero() {
-		searchable = n.LastSend.Add(unboundedSearchDelay)
+		searchable = n.LastSend.Add(max(unboundedSearchDelay, n.Terms.EffectWithin)) // a bound that was withdrawn was once believed
 	}
 	if r.SearchTime.Before(searchable) || r.SearchTime.After(d.now) {
 		return &Refusal{Err: ErrTooEarly, RetryAfter: left(searchable, d.now)}
@@ -161,9 +160,8 @@ func (d *decision) settleByHand(r Resolution) {
 		n.Detail.ExtraStarts++
 		n.Detail.Candidates = nil
 		n.Detail.FoundThere = false
-		if a := n.Detail.Approval; a != nil && a.Kind == ApproveResolution {
-			n.Detail.Approval = nil
-		}
+		n.Detail.SeenThere = false // a person has looked at what was seen
+		n.Detail.Proposal = nil
 		d.free(time.Time{})
 		facts["outcome"] = "never_happened_retry"
 	default:
@@ -177,7 +175,7 @@ func (d *decision) settleByHand(r Resolution) {
 	d.recordCommand(d.cmd.kind(), EventResolved, true, facts, r.Note)
 }
 
-// approve is the word of a second person on what waits for one.
+// approve is the word of a second person on what waits for one: a proposal, a changed resource, or a permission that the operation needs.
 func (d *decision) approve(ap Approve) (Answer, error) {
 	n := &d.next
 	if sent, err := d.looked(ap.ExpectedVersion); sent || err != nil {
@@ -185,17 +183,23 @@ func (d *decision) approve(ap Approve) (Answer, error) {
 	}
 	a := n.Detail.Approval
 	switch {
-	case a == nil || a.Granted || a.Lost && a.Kind == ApproveResolution || a.ExpireTime.Before(d.now):
+	case n.Detail.Proposal != nil:
+		a = n.Detail.Proposal
+	case n.Detail.Changed != nil:
+		a = n.Detail.Changed
+	}
+	switch {
+	case a == nil || a.Granted || a.ExpireTime.Before(d.now):
 		return Answer{}, &Refusal{Err: ErrIllegalTransition}
 	case a.Requester == ap.Actor.Name:
 		return Answer{}, &Refusal{Err: ErrSecondPersonRequired}
 	case a.Kind == ApproveResolution:
 		return Answer{}, d.approveResolution(*a, ap)
-	case n.State != Received:
+	case n.State != Received || n.Reserved(d.now): // not waiting for it
 		return Answer{}, &Refusal{Err: ErrIllegalTransition}
 	case d.held():
 		return Answer{}, &Refusal{Err: ErrHeldByOperator}
-	case a.Kind == ApproveChangedResource && n.MayHaveApplied:
+	case n.MayHaveApplied && (!ap.Approved || a.Kind == ApproveChangedResource): // FAILED would deny what may exist
 		return Answer{}, &Refusal{Err: ErrIllegalTransition}
 	}
 	decision := "rejected"
@@ -205,11 +209,11 @@ func (d *decision) approve(ap Approve) (Answer, error) {
 	case a.Kind == ApproveChangedResource:
 		decision = "approved"
 		n.Detail.Waived, n.Detail.Precondition = true, a.Resource
-		n.Detail.Approval = nil
+		n.Detail.Changed = nil
 		d.automate()
 	default:
 		decision = "approved"
-		a.Granted, a.Lost, a.Approver = true, false, ap.Actor.Name
+		a.Granted, a.Approver = true, ap.Actor.Name
 	}
 	d.recordCommand(KindApprove, EventApproval, true, map[string]string{"decision": decision}, ap.Note)
 	return Answer{}, nil
@@ -218,7 +222,7 @@ func (d *decision) approve(ap Approve) (Answer, error) {
 // approveResolution ends a proposal: approved, it is judged again and carried out; rejected, only the proposal goes.
 func (d *decision) approveResolution(a Approval, ap Approve) error {
 	if !ap.Approved {
-		d.next.Detail.Approval = nil
+		d.next.Detail.Proposal = nil
 		d.recordCommand(KindApprove, EventApproval, true, map[string]string{"decision": "rejected"}, ap.Note)
 		return nil
 	}
@@ -241,9 +245,7 @@ func (d *decision) checkNow(c CheckNow) (Answer, error) {
 	case d.held():
 		return Answer{}, &Refusal{Err: ErrHeldByOperator}
 	}
-	if changed {
-		n.Detail.Approval = nil
-	}
+	n.Detail.Changed = nil
 	d.automate()
 	n.Detail.BudgetSpent, n.Detail.LastAnswer, n.Detail.Retries = 0, time.Time{}, 0
 	n.NextCheckTime = d.now
@@ -255,6 +257,9 @@ func (d *decision) note(c Note) (Answer, error) {
 	n := &d.next
 	if e, err := d.prior(); e != nil || err != nil {
 		return Answer{}, err
+	}
+	if c.AcknowledgeThrough > n.Sequence {
+		return Answer{}, InvalidField("acknowledge_through_sequence", "must not lie beyond the history that was looked at")
 	}
 	if n.NeedsAttention && c.AcknowledgeThrough >= n.Detail.AttentionSequence {
 		n.NeedsAttention = false
@@ -268,7 +273,7 @@ func (d *decision) expire() (Answer, error) {
 	n := &d.next
 	open := n.Detail.Approval != nil && !n.Detail.Approval.ExpireTime.Before(d.now)
 	if n.State != Received || n.Custody != Automation || n.MayHaveApplied || open || n.Reserved(d.now) ||
-		d.now.Before(n.UpdateTime.Add(d.c.RetryWindow)) {
+		d.now.Before(latest(latest(n.CreateTime, n.Detail.Freed), n.Grant.Time).Add(d.c.RetryWindow)) {
 		return Answer{}, nil
 	}
 	d.fail(Failure{Kind: Expired})

@@ -21,6 +21,8 @@ func (d *decision) start(s Start) (Answer, error) {
 		return Answer{}, &Refusal{Err: ErrHeldByOperator}
 	case n.State == Unknown:
 		return Answer{}, &Refusal{Err: ErrIllegalTransition}
+	case n.State == Processing && n.Detail.Kept != nil: // another attempt has succeeded
+		return Answer{}, &Refusal{Err: ErrBlocked, Reason: Settled}
 	case n.State == Processing:
 		return granted(n, d.now, true), nil
 	case !n.Reserved(d.now):
@@ -91,13 +93,16 @@ func (d *decision) renew(r Renew) (Answer, error) {
 		until = end
 	}
 	answer := Answer{}
-	if until.After(n.Grant.LeaseUntil) {
+	switch {
+	case !end.After(d.now):
+		answer.Stop = LeaseOver
+	case until.After(n.Grant.LeaseUntil):
 		n.Grant.LeaseUntil = until
 		if !n.NextCheckTime.IsZero() {
 			n.NextCheckTime = until
 		}
 		d.moved = true
-	} else if !n.Grant.LeaseUntil.Before(end) {
+	case !n.Grant.LeaseUntil.Before(end):
 		answer.Stop = LeaseOver
 	}
 	sent, err := d.prior() // a delayed copy does not overwrite what came later
@@ -186,7 +191,9 @@ func (d *decision) succeeded(c Complete, who who) Answer {
 		return d.keep(c, facts)
 	case who == earlier && n.State == Processing && d.terms.Effect == Unsafe:
 		// Two effects may exist now. The running attempt is told to stop; this success is applied when it ends without one.
-		d.keepSuccess(c)
+		if !d.keepSuccess(c) {
+			return d.contradicted(facts)
+		}
 		d.attention()
 		d.next.Detail.Observations++
 		d.recordCommand(KindComplete, EventContradicted, true, facts, "")
@@ -202,25 +209,28 @@ func (d *decision) succeeded(c Complete, who who) Answer {
 	}
 }
 
-// keep holds a success back while a person has the operation: it is shown to the person and applied when it is handed back.
+// keep holds a success back while a person has the operation: it is shown to the person and applied when it is handed back. A second one
+// with another resource is kept in the history alone, and raises attention.
 func (d *decision) keep(c Complete, facts map[string]string) Answer {
-	if !d.keepSuccess(c) {
+	switch {
+	case d.keepSuccess(c):
+		d.next.Detail.Observations++
+		d.recordCommand(KindComplete, EventObserved, true, facts, "")
+		return Answer{Disposition: Observed}
+	case !d.next.Detail.Kept.Result.Resource.Same(c.Succeeded.Resource):
 		d.attention()
 	}
-	d.next.Detail.Observations++
-	d.recordCommand(KindComplete, EventObserved, true, facts, "")
-	return Answer{Disposition: Observed}
+	return d.observed(facts)
 }
 
-// keepSuccess keeps the first success; it reports false for another resource than the one kept.
+// keepSuccess keeps the first success; it reports false where one is kept already.
 func (d *decision) keepSuccess(c Complete) bool {
-	if k := d.next.Detail.Kept; k != nil {
-		return k.Result.Resource.Same(c.Succeeded.Resource)
+	det := &d.next.Detail
+	if det.Kept != nil {
+		return false
 	}
-	d.next.Detail.Kept = &KeptSuccess{ClaimID: c.ClaimID, Result: *c.Succeeded.clone()}
-	if a := d.next.Detail.Approval; a != nil && a.Kind == ApproveResolution { // what was proposed did not know of it
-		d.next.Detail.Approval = nil
-	}
+	det.Kept = &KeptSuccess{ClaimID: c.ClaimID, Result: *c.Succeeded.clone()}
+	det.Proposal = nil // what was proposed did not know of it
 	return true
 }
 
@@ -256,7 +266,8 @@ func (d *decision) notExecuted(c Complete, who who) Answer {
 	if n.State.Final() || who != holder || d.held() || d.grantIsOver() {
 		return d.observed(facts)
 	}
-	definite := ne.Kind == NeverSent || ne.Kind == RefusedBeforeAcceptance && c.SentExactlyOnce
+	// The target's own word that it has something weighs more than the worker's that it sent nothing.
+	definite := !n.Detail.SeenThere && (ne.Kind == NeverSent || ne.Kind == RefusedBeforeAcceptance && c.SentExactlyOnce)
 	switch {
 	case d.keptApplies():
 		d.decided(EventCompleted, map[string]string{"by": "kept"})
@@ -323,6 +334,13 @@ func (d *decision) markUnknown(m MarkUnknown) (Answer, error) {
 	case who == earlier, d.grantIsOver() && !ownRelease:
 		return d.observed(facts), nil
 	}
+	if ownRelease { // withdrawn: what it gave back is used up again
+		n.Grant.Released = false
+		if a := n.Detail.Approval; a != nil && n.Grant.UsedApproval {
+			a.Granted = false
+		}
+		n.Detail.Waived = false
+	}
 	d.markSent()
 	d.keepAttributes(m.TargetAttributes)
 	if d.keptApplies() {
@@ -353,22 +371,33 @@ func (d *decision) cancel(c Cancel) (Answer, error) {
 	return Answer{Disposition: Applied}, nil
 }
 
-// observed keeps a report that moves nothing. Only so many are kept; one that raises attention always is.
+// observed keeps a report that moves nothing, as far as there is room for it; one that raises attention always is.
 func (d *decision) observed(facts map[string]string) Answer {
-	raised := d.next.NeedsAttention && !d.was.NeedsAttention
-	if d.next.Detail.Observations < maxObservations || raised {
-		d.observe(EventObserved, facts)
+	if !d.room() && (!d.next.NeedsAttention || d.was.NeedsAttention) {
+		return Answer{Disposition: Observed, Dropped: true}
 	}
+	d.observe(EventObserved, facts)
 	return Answer{Disposition: Observed}
 }
 
 // contradicted keeps a report that contradicts what is recorded, until a person acknowledges it.
 func (d *decision) contradicted(facts map[string]string) Answer {
-	if d.next.Detail.Observations < maxObservations || !d.was.NeedsAttention {
-		d.attention()
-		d.observe(EventContradicted, facts)
+	if !d.room() && d.was.NeedsAttention {
+		return Answer{Disposition: Contradiction, Dropped: true}
 	}
+	d.attention()
+	d.observe(EventContradicted, facts)
 	return Answer{Disposition: Contradiction}
+}
+
+// room bounds what reports that move nothing may add to one history. Half of it is for those who were granted the operation, so that
+// strangers can't crowd out what they have to say.
+func (d *decision) room() bool {
+	limit := uint32(maxObservations)
+	if d.reporter() == stranger {
+		limit /= 2
+	}
+	return d.next.Detail.Observations < limit
 }
 
 // dueNow asks recovery to look at once.

@@ -168,6 +168,9 @@ func ParseEvent(body []byte, hash [32]byte) (Event, error) {
 		FromState: parseName[State](j.FromState, "STATE_", 6), ToState: parseName[State](j.ToState, "STATE_", 6),
 		Facts: j.Facts, Note: j.Note, ContractVersion: j.ContractVersion, Hash: hash,
 	}
+	if e.Kind == 0 || j.ActorKind != "" && e.ActorKind == 0 || j.FromState != "" && e.FromState == 0 || e.ToState == 0 {
+		return Event{}, ErrRecordTooNew
+	}
 	copy(e.PrevHash[:], j.PrevHash)
 	delete(e.Facts, "command")
 	delete(e.Facts, "content")
@@ -201,6 +204,9 @@ func VerifyChain(events []Event, last [32]byte) error {
 		e := &events[i]
 		if e.Sequence != uint64(i)+1 {
 			return fmt.Errorf("event %d of the history has sequence %d", i+1, e.Sequence)
+		}
+		if e.OperationID != events[0].OperationID {
+			return fmt.Errorf("event %d is of another operation", e.Sequence)
 		}
 		if e.PrevHash != prev {
 			return fmt.Errorf("event %d is not linked to the one before it", e.Sequence)

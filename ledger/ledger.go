@@ -157,7 +157,7 @@ func (l *Ledger) decide(ctx context.Context, reads ReadSet, prepare func(View) (
 				return Change{}, err
 			}
 			var change Change
-			change, answer, err = Decide(v.Current, relatedTo(v, cmd), cmd, contract, v.Now)
+			change, answer, err = Decide(v.Current, l.relatedTo(v, cmd), cmd, contract, v.Now)
 			changed = change.Next != nil
 			return change, err
 		})
@@ -179,7 +179,7 @@ func (l *Ledger) decide(ctx context.Context, reads ReadSet, prepare func(View) (
 }
 
 // relatedTo turns what was read into what a decision needs.
-func relatedTo(v View, cmd Command) Related {
+func (l *Ledger) relatedTo(v View, cmd Command) Related {
 	rel := Related{Timeline: v.Timeline, Watermark: v.Watermark, Prior: v.Prior, UnknownSiblings: v.UnknownSiblings}
 	var deps []OperationID
 	var original OperationID
@@ -193,7 +193,8 @@ func relatedTo(v View, cmd Command) Related {
 		rel.Dependencies = append(rel.Dependencies, v.Related[id])
 	}
 	if op, ok := v.Related[original]; ok {
-		rel.Original = &op
+		contract, _ := l.contracts.Contract(op.Tool)
+		rel.Original, rel.OriginalContract = &op, &contract
 	}
 	return rel
 }

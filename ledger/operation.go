@@ -146,8 +146,13 @@ type Detail struct {
 	// NotBefore is when it may be claimed again.
 	NotBefore time.Time `json:"not_before,omitzero"`
 	// ExtraStarts are starts that a person has granted beyond the contract's.
-	ExtraStarts uint32    `json:"extra_starts,omitempty"`
-	Approval    *Approval `json:"approval,omitempty"`
+	ExtraStarts uint32 `json:"extra_starts,omitempty"`
+	// Freed is when it last became claimable again.
+	Freed time.Time `json:"freed,omitzero"`
+	// Approval that it needs before it is granted; Proposal of the person who has it; Changed resource that a person may overlook once.
+	Approval *Approval `json:"approval,omitempty"`
+	Proposal *Approval `json:"proposal,omitempty"`
+	Changed  *Approval `json:"changed,omitempty"`
 	// DistinctFrom names unknown siblings and look-alikes that it knowingly does not repeat, as far as that counted.
 	DistinctFrom []OperationID `json:"distinct_from,omitempty"`
 	// ClearedUntil: the target said that the resource to compensate is as the original left it.
@@ -187,9 +192,7 @@ type Approval struct {
 	ExpireTime time.Time    `json:"expire_time,omitzero"`
 	Approver   Principal    `json:"approver,omitempty"`
 	// Granted: approved and not used up. Until then the operation waits.
-	Granted bool `json:"granted,omitempty"`
-	// Lost: the request ended with a rewrite; an approval is still needed.
-	Lost       bool         `json:"lost,omitempty"`
+	Granted    bool         `json:"granted,omitempty"`
 	Resolution *Resolution  `json:"resolution,omitempty"`
 	Resource   *ResourceRef `json:"resource,omitempty"`
 }
@@ -270,15 +273,20 @@ func (o Operation) Clone() Operation {
 	if k := o.Detail.Kept; k != nil {
 		c.Detail.Kept = &KeptSuccess{ClaimID: k.ClaimID, Result: *k.Result.clone()}
 	}
-	if a := o.Detail.Approval; a != nil {
-		b := *a
-		c.Detail.Approval = &b
-	}
+	c.Detail.Approval, c.Detail.Proposal, c.Detail.Changed = o.Detail.Approval.clone(), o.Detail.Proposal.clone(), o.Detail.Changed.clone()
 	if p := o.Detail.Precondition; p != nil {
 		q := *p
 		c.Detail.Precondition = &q
 	}
 	return c
+}
+
+func (a *Approval) clone() *Approval {
+	if a == nil {
+		return nil
+	}
+	c := *a
+	return &c
 }
 
 func (r *Result) clone() *Result {

@@ -102,7 +102,7 @@ func (j *judge) remember(s step) {
 		j.bound = max(j.bound, s.contract.EffectWithin)
 		for _, a := range j.r.attempts {
 			if a.id == s.after.Grant.ClaimID {
-				a.granted, a.window = true, end
+				a.granted, a.window, a.class = true, end, s.after.Terms.Effect
 			}
 		}
 	}

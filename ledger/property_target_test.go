@@ -57,10 +57,11 @@ type attempt struct {
 	id       ledger.ClaimID
 	worker   string
 	reserve  bool
-	until    time.Time // end of its send window, counted from when it sent the call; zero: it knows of no grant
-	quiet    bool      // it has reported, and sends no more
-	granted  bool      // the ledger granted it at some time, whether it knows or not
-	window   time.Time // end of its send window as the ledger counts
+	until    time.Time     // end of its send window, counted from when it sent the call; zero: it knows of no grant
+	quiet    bool          // it has reported, and sends no more
+	granted  bool          // the ledger granted it at some time, whether it knows or not
+	window   time.Time     // end of its send window as the ledger counts
+	class    ledger.Effect // by which it was granted
 	copies   int
 	resource string
 	declined string

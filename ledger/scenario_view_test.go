@@ -104,6 +104,9 @@ func (s *script) row(on string, op *ledger.Operation) string {
 	if a := op.Detail.Approval; a != nil {
 		line += " approval=" + when(!a.Granted && !op.Grant.UsedApproval, "open") + when(a.Granted, "given") + when(op.Grant.UsedApproval && !a.Granted, "used")
 	}
+	if op.Detail.Proposal != nil || op.Detail.Changed != nil {
+		line += " approval=open"
+	}
 	if op.Result != nil {
 		line += " resource=" + op.Result.Resource.ID
 	}
