@@ -29,7 +29,8 @@ type Effect[Req, Res any] struct {
 	// Resource names the thing that was made, for evidence and for people. Unset: none is recorded.
 	Resource func(Res) *opsledgerv1.ResourceRef
 	// Schema, if set, names the JSON form of Res with its version ("tickets.create.result/1"): the ledger keeps that form, as far as the
-	// contract allows, and replays have a value. Unset: replays have none.
+	// contract allows, and replays have a value. Unset: replays have none. A form of more than 64 KiB, the most that any contract
+	// allows, is not sent and neither is its name: this call's outcome has the value, replays have none.
 	Schema string
 	// Lease is how long the grant should last; the contract bounds it. 0: the contract's default.
 	Lease time.Duration

@@ -106,9 +106,9 @@ func (e *notSentError) Unwrap() error { return e.err }
 // Rejected is for Execute: the request has left this process exactly once, and the target answered that it decided against it
 // (FAILURE_KIND_DECLINED) or could not accept it as it is (FAILURE_KIND_INVALID), and that no effect exists. Any other kind is not
 // for workers and leaves the outcome unknown. A 5xx, a time-out, an answer that can't be read are no rejections. Code is the
-// target's; message is stored in clear and shown.
+// target's; message is stored in clear and shown. In both, what is not valid UTF-8 is replaced by U+FFFD.
 func Rejected(kind opsledgerv1.FailureKind, code, message string) error {
-	return &rejectedError{&opsledgerv1.Failure{Kind: kind, Code: code, Message: message}}
+	return &rejectedError{&opsledgerv1.Failure{Kind: kind, Code: valid(code), Message: valid(message)}}
 }
 
 type rejectedError struct{ failure *opsledgerv1.Failure }

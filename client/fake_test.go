@@ -111,10 +111,10 @@ func refusal(t *testing.T, code codes.Code, details ...protoadapt.MessageV1) err
 }
 
 // serve starts the fake and returns a client of it with short limits.
-func serve(t *testing.T, f *fakeLedger) *Ledger {
+func serve(t *testing.T, f *fakeLedger, options ...grpc.ServerOption) *Ledger {
 	t.Helper()
 	listener := bufconn.Listen(1 << 20)
-	server := grpc.NewServer()
+	server := grpc.NewServer(options...)
 	opsledgerv1.RegisterLedgerServiceServer(server, f)
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)

@@ -44,7 +44,7 @@ func perform[Req, Res any](
 	)
 	switch {
 	case err == nil:
-		return succeeded(a, value, result, a.complete(ctx, &opsledgerv1.CompleteRequest{
+		return succeeded(a, value, a.complete(ctx, &opsledgerv1.CompleteRequest{
 			Outcome: &opsledgerv1.CompleteRequest_Succeeded{Succeeded: result},
 		})), nil
 	case errors.As(err, &unsent):
@@ -87,11 +87,11 @@ func run[Req, Res any](
 func (e Effect[Req, Res]) result(value Res) *opsledgerv1.Result {
 	r := &opsledgerv1.Result{}
 	if e.Resource != nil {
-		r.Resource = e.Resource(value)
+		r.Resource = validResource(e.Resource(value))
 	}
 	if e.Schema != "" {
-		// A value without a JSON form is not kept; the effect has happened all the same.
-		if payload, err := json.Marshal(value); err == nil {
+		// A value without a JSON form, or with a large one, is not kept; the effect has happened all the same.
+		if payload, err := json.Marshal(value); err == nil && len(payload) <= maxPayload {
 			r.Schema, r.Payload = e.Schema, payload
 		}
 	}
@@ -99,9 +99,9 @@ func (e Effect[Req, Res]) result(value Res) *opsledgerv1.Result {
 }
 
 // succeeded is the outcome of an execution that had its effect.
-func succeeded[Res any](a attempt, value Res, result *opsledgerv1.Result, r reported) Outcome[Res] {
+func succeeded[Res any](a attempt, value Res, r reported) Outcome[Res] {
 	if r.applied() && r.operation.GetState() == opsledgerv1.State_STATE_COMPLETED {
-		return Outcome[Res]{done: &Done[Res]{Value: value, HasValue: true, Result: result, Operation: r.operation}}
+		return Outcome[Res]{done: &Done[Res]{Value: value, HasValue: true, Result: r.result, Operation: r.operation}}
 	}
 	// Not recorded, or somebody has the operation or decided otherwise meanwhile. The report is in the history.
 	return Outcome[Res]{unknown: a.unknown(nil, r)}

@@ -27,7 +27,8 @@ type reported struct {
 	operation   *opsledgerv1.Operation
 	disposition opsledgerv1.Disposition
 	next        opsledgerv1.NextAction
-	err         error // it could not be recorded, as far as this process knows
+	result      *opsledgerv1.Result // of a success, as it was reported
+	err         error               // it could not be recorded, as far as this process knows
 }
 
 func (r reported) applied() bool {
@@ -49,14 +50,22 @@ func (a attempt) unknown(cause error, r reported) *Unknown {
 	return u
 }
 
-// complete reports a definite outcome.
+// complete reports a definite outcome. If the report is refused it is made once more in its barest form: what this process knows
+// must not be lost for the form in which it says so.
 func (a attempt) complete(ctx context.Context, req *opsledgerv1.CompleteRequest) reported {
 	req.OperationId, req.ClaimId = a.operation, a.claimID
 	// Execute sends once, and Do executes once; so much stands in the contract of both.
 	req.SentExactlyOnce = req.GetNotExecuted() == nil
+	bare := false
 	return a.send(ctx, func(ctx context.Context) (reported, error) {
 		r, err := a.ledger.service.Complete(ctx, req)
-		return reported{operation: r.GetOperation(), disposition: r.GetDisposition(), next: r.GetNextAction()}, err
+		if err != nil && !passes(err) && !bare {
+			req, bare = barest(req), true
+			r, err = a.ledger.service.Complete(ctx, req)
+		}
+		return reported{
+			operation: r.GetOperation(), disposition: r.GetDisposition(), next: r.GetNextAction(), result: req.GetSucceeded(),
+		}, err
 	})
 }
 
@@ -82,6 +91,12 @@ const (
 	maxPause   = 2 * time.Second
 )
 
+// passes says whether the same bytes, sent again, may be taken.
+func passes(err error) bool {
+	code := status.Code(err)
+	return code == codes.Unavailable || code == codes.DeadlineExceeded
+}
+
 // send makes a report, again while the ledger is not there, until the report timeout is over. The caller's cancellation does not
 // stop it: what this process knows of the effect would be lost.
 func (a attempt) send(ctx context.Context, call func(context.Context) (reported, error)) reported {
@@ -94,8 +109,7 @@ func (a attempt) send(ctx context.Context, call func(context.Context) (reported,
 		if err == nil {
 			return r
 		}
-		code := status.Code(err)
-		if code != codes.Unavailable && code != codes.DeadlineExceeded {
+		if !passes(err) {
 			return reported{err: err}
 		}
 		select {
