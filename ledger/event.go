@@ -168,8 +168,8 @@ func ParseEvent(body []byte, hash [32]byte) (Event, error) {
 		FromState: parseName[State](j.FromState, "STATE_", 6), ToState: parseName[State](j.ToState, "STATE_", 6),
 		Facts: j.Facts, Note: j.Note, ContractVersion: j.ContractVersion, Hash: hash,
 	}
-	if e.Kind == 0 || j.ActorKind != "" && e.ActorKind == 0 || j.FromState != "" && e.FromState == 0 || e.ToState == 0 {
-		return Event{}, ErrRecordTooNew
+	if j.Kind != "" && e.Kind == 0 || j.ActorKind != "" && e.ActorKind == 0 || j.FromState != "" && e.FromState == 0 || j.ToState != "" && e.ToState == 0 {
+		return Event{}, ErrRecordTooNew // a word of a later release
 	}
 	copy(e.PrevHash[:], j.PrevHash)
 	delete(e.Facts, "command")
