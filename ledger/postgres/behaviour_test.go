@@ -105,6 +105,11 @@ func TestUnsafeCommitsAreRefused(t *testing.T) {
 			t.Errorf("synchronous_commit=%s is taken", setting)
 		}
 	}
+	for _, setting := range []string{"Synchronous_Commit=off", "synchronous_commit=on SYNCHRONOUS_COMMIT=off"} {
+		if _, err := postgres.Open(t.Context(), "host=/x "+setting, postgres.Options{}); err == nil {
+			t.Errorf("%s is taken", setting)
+		}
+	}
 }
 
 func TestSessionsHaveTheirLimits(t *testing.T) {

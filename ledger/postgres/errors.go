@@ -17,6 +17,7 @@ import (
 const (
 	serializationFailure = "40001"
 	deadlockDetected     = "40P01"
+	readOnlyTransaction  = "25006"
 	uniqueViolation      = "23505"
 	integrityClass       = "23"
 	dataClass            = "22"
@@ -65,14 +66,15 @@ func refused(err error) error {
 	}
 }
 
-// connectionLost reports whether no answer of the server arrived, so that other idle connections may be dead, too.
+// connectionLost reports whether no answer of the server arrived, so that other idle connections may be dead, too. A server that takes no
+// writes was demoted: there may be another by now.
 func connectionLost(err error) bool {
 	var pg *pgconn.PgError
 	switch {
 	case err == nil, errors.Is(err, pgx.ErrNoRows), errors.Is(err, ledger.ErrRecordTooNew), errors.Is(err, errDamaged):
 		return false // an answer
 	case errors.As(err, &pg):
-		return pg.SeverityUnlocalized == "FATAL"
+		return pg.SeverityUnlocalized == "FATAL" || pg.Code == readOnlyTransaction
 	default:
 		return true
 	}

@@ -16,8 +16,8 @@ import (
 const manyRows = `INSERT INTO operations (` + allColumns + `, downstream_key)
 	SELECT 1, CASE WHEN i % 10 = 0 THEN 5 ELSE 1 END, 1, '', 0, 1, 1, sha256(i::text::bytea), now(), 1, '', 4, 0, 0, '', '', 0, NULL, NULL, NULL, 0,
 		FALSE, FALSE, FALSE, FALSE, 0, 0, FALSE, NULL, NULL, now() + i * interval '1 second', 0, NULL, NULL, FALSE,
-		NULL, NULL, NULL, NULL, FALSE, NULL, '{}',
-		gen_random_uuid(), sha256(i::text::bytea), 'scope-a', 'p', 'tool', 'task-' || i % 100, NULL, '', NULL, now() - i * interval '1 second',
+		'', NULL, NULL, NULL, NULL, FALSE, NULL, '{}',
+		gen_random_uuid(), sha256(i::text::bytea), 'scope-a', 'p', 'tool', 'task-' || i % 100, NULL, NULL, now() - i * interval '1 second',
 		NULL, NULL, NULL, 1, 's', 'c', sha256(i::text::bytea), NULL, md5(i::text)
 	FROM generate_series(1, 20000) i`
 

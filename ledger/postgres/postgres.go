@@ -11,7 +11,11 @@
 // caller. When its outcome can't be seen, the same statement is run again on a fresh connection; when the server says that a
 // standby did not confirm it, the change is not durable and the caller is told that the store is unavailable.
 //
-// No error of this package holds a driver's text, because PostgreSQL puts values into it: only the SQLSTATE.
+// A decision that writes nothing may answer a resent call with what an earlier copy wrote. Such an answer, too, waits for the standbys:
+// it commits a change that changes nothing. What others are told of a row (a replay, a look) does not wait, and may be lost with it.
+//
+// No error of this package holds a driver's text, because PostgreSQL puts values into it: only the SQLSTATE. A Tracer sees the driver's
+// errors as they are, and must not keep their texts where values may not go.
 //
 // It depends on pgx, on package migrations and on the ledger's values.
 package postgres
@@ -20,6 +24,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -39,7 +44,7 @@ type Options struct {
 	MaxConnLifetime time.Duration
 	// ApplicationName as the server's views show it; empty: "ledgerd".
 	ApplicationName string
-	// Tracer sees statements. It must not record their arguments.
+	// Tracer sees statements and the driver's errors. It must record neither arguments nor the texts of errors: both hold values.
 	Tracer pgx.QueryTracer
 
 	// Now, for tests only, moves the store's clock: it gets the database's time and returns the one to use.
@@ -54,6 +59,8 @@ const (
 	callBound = 5 * time.Second
 	// confirmBound is how long a call may take in addition, when the outcome of its commit can't be seen.
 	confirmBound = 3 * time.Second
+	// connectBound is how long a connection may take to be made, where the DSN says nothing: as long as one hangs, it has a place in the pool.
+	connectBound = 3 * time.Second
 	// readableFrom and readableTo are the schema versions that this release works on.
 	readableFrom = max(migrations.Latest-1, 1)
 	readableTo   = migrations.Latest + 1
@@ -95,16 +102,23 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	if opts.ApplicationName == "" {
 		opts.ApplicationName = "ledgerd"
 	}
-	params := cfg.ConnConfig.RuntimeParams
+	if cfg.ConnConfig.ConnectTimeout == 0 {
+		cfg.ConnConfig.ConnectTimeout = connectBound
+	}
+	params, err := lowered(cfg.ConnConfig.RuntimeParams)
+	if err != nil {
+		return nil, err
+	}
+	cfg.ConnConfig.RuntimeParams = params
 	for name, value := range defaults {
 		if _, ok := params[name]; !ok {
 			params[name] = value
 		}
 	}
+	// Given at the start of a session, these are stronger than the settings of server, database and role, and than "options".
 	params["default_transaction_isolation"] = "read committed" // what a plain BEGIN relies on
-	switch params["synchronous_commit"] {
-	case "on", "remote_apply":
-	default:
+	params["client_min_messages"] = "warning"                  // what noteWarning relies on
+	if !safeCommits(params["synchronous_commit"]) {
 		return nil, errors.New("postgres: synchronous_commit must be on or remote_apply: what was answered must survive a crash")
 	}
 	if _, ok := params["application_name"]; !ok {
@@ -118,6 +132,19 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	}
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	return &Store{pool: pool, opts: opts, life: life, end: end}, nil
+}
+
+// lowered makes names of settings comparable: for PostgreSQL they are the same in upper and lower case.
+func lowered(params map[string]string) (map[string]string, error) {
+	out := make(map[string]string, len(params))
+	for name, value := range params {
+		name = strings.ToLower(name)
+		if _, ok := out[name]; ok {
+			return nil, errors.New("postgres: the DSN gives one setting twice")
+		}
+		out[name] = value
+	}
+	return out, nil
 }
 
 // Close ends what is under way and closes the connections.
@@ -144,20 +171,57 @@ func (s *Store) Migrate(ctx context.Context) error {
 	return nil
 }
 
-// Ready reports whether the database answers and has a schema that this release reads and writes.
+// Ready reports whether the database answers, takes writes, and has a schema that this release reads and writes.
 func (s *Store) Ready(ctx context.Context) error {
 	ctx, done, err := s.enter(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
+	if err = s.ready(ctx); errors.Is(err, errNoWrites) {
+		s.pool.Reset() // another server may have taken over
+		err = s.ready(ctx)
+	}
+	return err
+}
+
+// errNoWrites says that the server can be read only.
+var errNoWrites = errors.New("it takes no writes")
+
+func (s *Store) ready(ctx context.Context) error {
 	var version int
-	err = s.again(ctx, func() error { return s.pool.QueryRow(ctx, selectSchemaVersion).Scan(&version) })
-	if err != nil {
+	var recovering bool
+	var readOnly, commits string
+	err := s.again(ctx, func() error {
+		return s.pool.QueryRow(ctx, selectReady).Scan(&version, &recovering, &readOnly, &commits)
+	})
+	switch {
+	case err != nil:
 		return unavailable("read the schema's version", err)
+	case recovering:
+		return fmt.Errorf("%w: the server is in recovery, or a standby: %w", ledger.ErrStoreUnavailable, errNoWrites)
+	case readOnly != "off":
+		return fmt.Errorf("%w: transactions are read-only (default_transaction_read_only): %w", ledger.ErrStoreUnavailable, errNoWrites)
+	case !safeCommits(commits):
+		return fmt.Errorf("%w: synchronous_commit is neither on nor remote_apply", ledger.ErrStoreUnavailable)
 	}
 	return supported(version)
 }
+
+// UnsafeSettings names settings of the server that are off although without them a crash of its host loses what was answered: fsync,
+// full_page_writes.
+func (s *Store) UnsafeSettings(ctx context.Context) ([]string, error) {
+	ctx, done, err := s.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	names, err := query(ctx, s, func(rows pgx.Rows) ([]string, error) { return pgx.CollectRows(rows, pgx.RowTo[string]) }, selectUnsafe)
+	return names, readError("read the server's settings", err)
+}
+
+// safeCommits: what was answered survives a crash.
+func safeCommits(setting string) bool { return setting == "on" || setting == "remote_apply" }
 
 func supported(version int) error {
 	if version < readableFrom || version > readableTo {

@@ -90,7 +90,7 @@ func (s *Store) ByDownstreamKey(ctx context.Context, downstreamKey string) (ledg
 	}
 }
 
-// List returns a page.
+// List returns a page. A record of a newer release has its place in it, but no state.
 func (s *Store) List(ctx context.Context, q ledger.Listing) ([]ledger.Operation, time.Time, error) {
 	ctx, done, err := s.enter(ctx)
 	if err != nil {
@@ -116,7 +116,7 @@ func (s *Store) List(ctx context.Context, q ledger.Listing) ([]ledger.Operation,
 	case q.Task != "":
 		sql = listByTask
 	}
-	page, err := query(ctx, s, collectRows, sql, string(q.Scope), string(q.Task), position(after.Time), uuid(after.ID), digests(q.SubjectDigests), states, q.Limit)
+	page, err := query(ctx, s, collectListed, sql, string(q.Scope), string(q.Task), position(after.Time), uuid(after.ID), digests(q.SubjectDigests), states, q.Limit)
 	return page, now, readError("list", err)
 }
 

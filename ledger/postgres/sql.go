@@ -8,7 +8,7 @@ import (
 )
 
 // identityColumns are written once; no statement below updates them. downstream_key is derived from key_hash and not read back.
-const identityColumns = `id, key_hash, scope, principal, tool, task, subject_digest, target_summary, intent_time, create_time,
+const identityColumns = `id, key_hash, scope, principal, tool, task, subject_digest, intent_time, create_time,
 	compensates, corrects, depends_on, fingerprint_spec, fingerprint_secret, fingerprint_contract, fingerprint_digest, fingerprint_categories`
 
 // mutableColumns follow the order of mutableArgs and of scanning.
@@ -18,12 +18,14 @@ const mutableColumns = `record_version, state, custody, custodian, queue_reason,
 	grant_started, grant_released, grant_used_approval, grant_used_waiver,
 	attempts, starts, may_have_applied, first_start, last_send, next_check_time,
 	check_number, check_began, check_lease_until, check_open,
-	target_attributes, result, failure, final_time, needs_attention, compensated_by, detail`
+	target_summary, target_attributes, result, failure, final_time, needs_attention, compensated_by, detail`
 
 const allColumns = mutableColumns + ", " + identityColumns
 
 const (
-	selectSchemaVersion = `SELECT schema_version FROM meta WHERE id = 1`
+	selectReady = `SELECT schema_version, pg_is_in_recovery(), current_setting('transaction_read_only'), current_setting('synchronous_commit')
+	FROM meta WHERE id = 1`
+	selectUnsafe = `SELECT name FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off' ORDER BY name`
 
 	// The snapshot makes row, history and relatives fit together.
 	beginRead = `BEGIN ISOLATION LEVEL REPEATABLE READ`
@@ -37,9 +39,13 @@ const (
 
 	selectPrior = `SELECT body, hash FROM events WHERE operation_id = $1 AND command_id = $2 ORDER BY sequence`
 
+	// The digest that a row has itself can't be compared with those made under other secrets: what has one of them may be of the same
+	// subject, and counts.
 	selectSiblings = `SELECT id FROM operations
 	WHERE state = 5 AND scope = $1 AND task = $2 AND tool = $3 AND id <> $4
-		AND (subject_digest = ANY($5::bytea[]) OR (cardinality($5::bytea[]) = 0 AND subject_digest IS NULL))
+		AND (subject_digest = ANY($5::bytea[]) OR (cardinality($5::bytea[]) = 0 AND subject_digest IS NULL)
+			OR (cardinality($5::bytea[]) = 1 AND subject_digest IS NOT NULL AND fingerprint_secret <>
+				(SELECT self.fingerprint_secret FROM operations self WHERE self.id = $4 AND self.subject_digest = ($5::bytea[])[1])))
 	ORDER BY create_time, id LIMIT 32`
 
 	selectNow          = `SELECT clock_timestamp()`

@@ -115,9 +115,12 @@ func (u *update) attempt() (outcome, error) {
 		return u.failure(conn, "read", err)
 	}
 	change, err := u.decide(view)
-	if err != nil || change.Next == nil {
+	switch {
+	case err != nil, change.Next == nil && !u.mayBeResent(view):
 		u.rollback(conn)
 		return settled, err
+	case change.Next == nil:
+		return u.wait(conn)
 	}
 	writes, err := plan(u.reads.ID, view, change)
 	if err != nil {
@@ -143,6 +146,30 @@ func (u *update) attempt() (outcome, error) {
 		return settled, err
 	default:
 		return failed, unavailable("commit", err)
+	}
+}
+
+// mayBeResent: the decision may answer a command with what an earlier copy of it has written, which may not have reached a standby yet.
+// What has no id can't be told from a copy.
+func (u *update) mayBeResent(view ledger.View) bool {
+	return view.Current != nil && (len(view.Prior) > 0 || u.reads.CommandID == "")
+}
+
+// wait makes an answer that writes nothing as durable as one that does: it returns when the standbys have all that the answer rests on.
+func (u *update) wait(conn *pgxpool.Conn) (outcome, error) {
+	u.detach()
+	if _, err := conn.Exec(u.ctx, touchRow, id(u.reads.ID)); err != nil {
+		return u.failure(conn, "confirm", err)
+	}
+	switch err := u.store.commit(u.ctx, conn.Conn(), false); {
+	case err == nil:
+		return settled, nil
+	case errors.Is(err, errRace), lostRace(err):
+		return lost, nil
+	case errors.Is(err, ledger.ErrStoreUnavailable):
+		return settled, err
+	default: // also where the outcome can't be seen: nothing was at stake
+		return failed, unavailable("confirm", err)
 	}
 }
 

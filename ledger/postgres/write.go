@@ -134,8 +134,9 @@ func (s *Store) commit(ctx context.Context, conn *pgx.Conn, creates bool) error 
 	return nil
 }
 
-// confirm runs the same writes again on a fresh connection, after a COMMIT whose outcome could not be seen. Who finds what it
-// wanted to write has succeeded, once that is as durable as a commit of its own.
+// confirm finds out on a fresh connection what became of a COMMIT whose outcome could not be seen, by running the same writes again: that
+// waits for the lost commit where it still runs. Who finds what it wanted to write has succeeded, once that is as durable as a commit of
+// its own. A write that changes its row shows that nothing was committed; the decision is then too old to be kept, and is taken anew.
 func (u *update) confirm(writes []write) (outcome, error) {
 	ctx, cancel := u.store.detached(u.ctx, confirmBound)
 	defer cancel()
@@ -144,7 +145,6 @@ func (u *update) confirm(writes []write) (outcome, error) {
 		return settled, unavailable("confirm a commit", err)
 	}
 	defer func() { _ = conn.Close(ctx) }()
-	// This also sees what the lost commit does while we wait for its lock.
 	if _, err := conn.Exec(ctx, begin); err != nil {
 		return settled, unavailable("confirm a commit", err)
 	}
@@ -158,7 +158,8 @@ func (u *update) confirm(writes []write) (outcome, error) {
 			return settled, unavailable("confirm a commit", err)
 		}
 		if tag.RowsAffected() == 1 {
-			continue
+			_, _ = conn.Exec(ctx, "ROLLBACK") // closing it does the same
+			return failed, unavailable("commit", errUnseen)
 		}
 		ours, err := w.isThere(ctx, conn)
 		if err != nil {

@@ -74,7 +74,7 @@ func (s *Store) ByDownstreamKey(ctx context.Context, downstreamKey string) (ledg
 	}
 }
 
-// List returns a page.
+// List returns a page. A record of a newer release has its place in it, but no state.
 func (s *Store) List(ctx context.Context, q ledger.Listing) ([]ledger.Operation, time.Time, error) {
 	ctx, done, err := s.enter(ctx)
 	if err != nil {
@@ -94,7 +94,7 @@ func (s *Store) List(ctx context.Context, q ledger.Listing) ([]ledger.Operation,
 	}
 	now := s.now()
 	subjects, states := digests(q.SubjectDigests), stateList(q.States)
-	page, err := query(ctx, s.readers, scanRow, statement, string(q.Scope), string(q.Task), position(after.Time), after.ID[:],
+	page, err := query(ctx, s.readers, scanListed, statement, string(q.Scope), string(q.Task), position(after.Time), after.ID[:],
 		subjects, subjects, states, states, q.Limit)
 	return page, now, readError("list", err)
 }

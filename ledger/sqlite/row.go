@@ -5,6 +5,7 @@ package sqlite
 import (
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -17,7 +18,7 @@ const recordVersion = 1
 // identityArgs follow identityColumns.
 func identityArgs(o *ledger.Operation) []any {
 	return []any{
-		id(o.ID), o.KeyHash[:], string(o.Scope), string(o.Principal), string(o.Tool), string(o.Task), blob(o.SubjectDigest), blob(append([]byte{}, o.TargetSummary...)),
+		id(o.ID), o.KeyHash[:], string(o.Scope), string(o.Principal), string(o.Tool), string(o.Task), blob(o.SubjectDigest),
 		instant(o.IntentTime), instant(o.CreateTime), id(o.Compensates), id(o.Corrects), document(o.DependsOn, len(o.DependsOn) == 0),
 		int64(o.Fingerprint.Spec), o.Fingerprint.SecretID, o.Fingerprint.Contract, o.Fingerprint.Digest[:],
 		document(o.Fingerprint.Categories, len(o.Fingerprint.Categories) == 0),
@@ -34,7 +35,7 @@ func mutableArgs(o *ledger.Operation) []any {
 		instant(o.Grant.SendUntil), int64(o.Grant.Lease), o.Grant.Started, o.Grant.Released, o.Grant.UsedApproval, o.Grant.UsedWaiver,
 		int64(o.Attempts), int64(o.Starts), o.MayHaveApplied, instant(o.FirstStart), instant(o.LastSend), instant(o.NextCheckTime),
 		int64(o.Check.Number), instant(o.Check.Began), instant(o.Check.LeaseUntil), o.Check.Open,
-		document(o.TargetAttributes, len(o.TargetAttributes) == 0), document(o.Result, o.Result == nil), document(o.Failure, o.Failure == nil),
+		blob(append([]byte{}, o.TargetSummary...)), document(o.TargetAttributes, len(o.TargetAttributes) == 0), document(o.Result, o.Result == nil), document(o.Failure, o.Failure == nil),
 		instant(o.FinalTime), o.NeedsAttention, document(o.CompensatedBy, len(o.CompensatedBy) == 0), document(o.Detail, false),
 	}
 }
@@ -77,16 +78,13 @@ func scanRow(rows *sql.Rows) (ledger.Operation, error) {
 		&g.Started, &g.Released, &g.UsedApproval, &g.UsedWaiver,
 		&attempts, &runs, &o.MayHaveApplied, stamps(&o.FirstStart), stamps(&o.LastSend), stamps(&o.NextCheckTime),
 		&check, stamps(&c.Began), stamps(&c.LeaseUntil), &c.Open,
-		&attributes, &result, &failure, stamps(&o.FinalTime), &o.NeedsAttention, &compensatedBy, &detail,
-		&self, &keyHash, (*string)(&o.Scope), (*string)(&o.Principal), (*string)(&o.Tool), (*string)(&o.Task), &o.SubjectDigest, &summary,
+		&summary, &attributes, &result, &failure, stamps(&o.FinalTime), &o.NeedsAttention, &compensatedBy, &detail,
+		&self, &keyHash, (*string)(&o.Scope), (*string)(&o.Principal), (*string)(&o.Tool), (*string)(&o.Task), &o.SubjectDigest,
 		stamps(&o.IntentTime), stamps(&o.CreateTime), &compensates, &corrects, &dependsOn,
 		&o.Fingerprint.Spec, &o.Fingerprint.SecretID, &o.Fingerprint.Contract, &digest, &categories,
 	)
 	if err != nil {
 		return ledger.Operation{}, err
-	}
-	if record > recordVersion {
-		return ledger.Operation{}, ledger.ErrRecordTooNew
 	}
 	copy(o.ID[:], self)
 	copy(o.Compensates[:], compensates)
@@ -97,6 +95,9 @@ func scanRow(rows *sql.Rows) (ledger.Operation, error) {
 	copy(o.KeyHash[:], keyHash)
 	copy(o.LastHash[:], lastHash)
 	copy(o.Fingerprint.Digest[:], digest)
+	if record > recordVersion {
+		return ledger.Operation{}, tooNew(&o)
+	}
 	for _, d := range []struct {
 		stored []byte
 		into   any
@@ -117,6 +118,28 @@ func scanRow(rows *sql.Rows) (ledger.Operation, error) {
 		}
 	}
 	return o, nil
+}
+
+// tooNew refuses what a newer release wrote, with as much of it as no release changes the meaning of: who may know of it, its place in
+// a listing, and its holder.
+func tooNew(o *ledger.Operation) error {
+	return &ledger.Refusal{Err: ledger.ErrRecordTooNew, Operation: &ledger.Operation{
+		ID: o.ID, KeyHash: o.KeyHash, Scope: o.Scope, Principal: o.Principal, Tool: o.Tool, Task: o.Task, SubjectDigest: o.SubjectDigest,
+		CreateTime: o.CreateTime, UpdateTime: o.UpdateTime,
+		Fingerprint: ledger.Fingerprint{
+			Spec: o.Fingerprint.Spec, SecretID: o.Fingerprint.SecretID, Contract: o.Fingerprint.Contract, Digest: o.Fingerprint.Digest,
+		},
+		Grant: ledger.Grant{ClaimID: o.Grant.ClaimID},
+	}}
+}
+
+// listed keeps a record of a newer release in its place, without a state.
+func listed(o ledger.Operation, err error) (ledger.Operation, error) {
+	var r *ledger.Refusal
+	if errors.As(err, &r) && r.Operation != nil {
+		return *r.Operation, nil
+	}
+	return o, err
 }
 
 // document is the stored form of a value, NULL when it is unset. It can't fail: the values have no channels, functions or cycles.
@@ -187,6 +210,9 @@ func collect[T any](rows *sql.Rows, scan func(*sql.Rows) (T, error)) (_ []T, err
 	return out, rows.Err()
 }
 
+// scanListed reads allColumns, also of what a newer release wrote.
+func scanListed(rows *sql.Rows) (ledger.Operation, error) { return listed(scanRow(rows)) }
+
 func scanEvent(rows *sql.Rows) (ledger.Event, error) {
 	var body, hash []byte
 	if err := rows.Scan(&body, &hash); err != nil {
@@ -195,6 +221,9 @@ func scanEvent(rows *sql.Rows) (ledger.Event, error) {
 	var sum [32]byte
 	copy(sum[:], hash)
 	e, err := ledger.ParseEvent(body, sum)
+	if errors.Is(err, ledger.ErrRecordTooNew) {
+		return ledger.Event{}, err
+	}
 	if err != nil {
 		return ledger.Event{}, errDamaged
 	}

@@ -5,7 +5,7 @@ package sqlite
 import "strings"
 
 // identityColumns are written once; no statement below updates them. downstream_key is derived from key_hash and not read back.
-const identityColumns = `id, key_hash, scope, principal, tool, task, subject_digest, target_summary, intent_time, create_time,
+const identityColumns = `id, key_hash, scope, principal, tool, task, subject_digest, intent_time, create_time,
 	compensates, corrects, depends_on, fingerprint_spec, fingerprint_secret, fingerprint_contract, fingerprint_digest, fingerprint_categories`
 
 // mutableColumns follow the order of mutableArgs and of scanning.
@@ -15,7 +15,7 @@ const mutableColumns = `record_version, state, custody, custodian, queue_reason,
 	grant_started, grant_released, grant_used_approval, grant_used_waiver,
 	attempts, starts, may_have_applied, first_start, last_send, next_check_time,
 	check_number, check_began, check_lease_until, check_open,
-	target_attributes, result, failure, final_time, needs_attention, compensated_by, detail`
+	target_summary, target_attributes, result, failure, final_time, needs_attention, compensated_by, detail`
 
 const allColumns = mutableColumns + ", " + identityColumns
 
@@ -34,8 +34,13 @@ const (
 	subjectFilter = `
 		AND (hex(subject_digest) IN (SELECT value FROM json_each(?)) OR (json_array_length(?) = 0 AND subject_digest IS NULL))`
 
+	// The digest that a row has itself can't be compared with those made under other secrets: what has one of them may be of the same
+	// subject, and counts.
 	selectSiblings = `SELECT id FROM operations
-	WHERE state = 5 AND scope = ? AND task = ? AND tool = ? AND id <> ?` + subjectFilter + `
+	WHERE state = 5 AND scope = ?1 AND task = ?2 AND tool = ?3 AND id <> ?4
+		AND (hex(subject_digest) IN (SELECT value FROM json_each(?5)) OR (json_array_length(?5) = 0 AND subject_digest IS NULL)
+			OR (json_array_length(?5) = 1 AND subject_digest IS NOT NULL AND fingerprint_secret <>
+				(SELECT self.fingerprint_secret FROM operations self WHERE self.id = ?4 AND hex(self.subject_digest) = ?5 ->> 0)))
 	ORDER BY create_time, id LIMIT 32`
 
 	selectByDownstream = `SELECT id FROM operations WHERE downstream_key = ? ORDER BY id LIMIT 1`

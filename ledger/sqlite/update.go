@@ -228,9 +228,8 @@ func (u *update) read(tx *transaction) (ledger.View, error) {
 		}
 	}
 	if q := u.reads.Siblings; q != nil {
-		subjects := digests(q.SubjectDigests)
 		view.UnknownSiblings, err = query(u.ctx, tx, scanID, selectSiblings,
-			string(q.Scope), string(q.Task), string(q.Tool), u.reads.ID[:], subjects, subjects)
+			string(q.Scope), string(q.Task), string(q.Tool), u.reads.ID[:], digests(q.SubjectDigests))
 		if err != nil {
 			return ledger.View{}, err
 		}

@@ -116,8 +116,8 @@ func (s *Store) commit(ctx context.Context, tx *transaction, creates bool) error
 	return nil
 }
 
-// confirm runs the same writes again, after a COMMIT whose outcome could not be seen. Who finds what it wanted to write has
-// succeeded.
+// confirm finds out what became of a COMMIT whose outcome could not be seen, by running the same writes again. Who finds what it wanted to
+// write has succeeded. A write that changes its row shows that nothing was committed; the decision is then taken anew.
 func (u *update) confirm(writes []write) (outcome, error) {
 	// The bound counts anew: the one before may have ended the commit.
 	ctx, cancel := u.store.detached(u.ctx)
@@ -130,7 +130,7 @@ func (u *update) confirm(writes []write) (outcome, error) {
 	for _, w := range writes {
 		err := w.apply(ctx, tx)
 		if err == nil {
-			continue
+			return failed, unavailable("commit", errUnseen)
 		}
 		if !errors.Is(err, errRace) && !lostRace(err) {
 			return settled, unavailable("confirm a commit", err)

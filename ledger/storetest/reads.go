@@ -320,6 +320,39 @@ func testSiblings(t *testing.T, d Data) {
 			return ledger.Change{}, nil
 		})
 	}
+	// A row's own digest can't be compared with one made under another secret.
+	under := func(name, secret string, subject []byte, state ledger.State) ledger.OperationID {
+		k := testKey(name)
+		k.Task = "rotated"
+		return insert(t, s, k, func(now time.Time) ledger.Operation {
+			o := received(k, now)
+			o.State, o.SubjectDigest, o.Fingerprint.SecretID = state, subject, secret
+			return o
+		}).ID
+	}
+	self := under("self", "s1", []byte{1}, ledger.Received)
+	other := under("other subject", "s1", []byte{2}, ledger.Unknown)
+	rotated := under("rotated", "s2", []byte{3}, ledger.Unknown)
+	under("rotated, settled", "s2", []byte{4}, ledger.Received)
+	under("rotated, no subject", "s2", nil, ledger.Unknown)
+	for _, c := range []struct {
+		name     string
+		subjects [][]byte
+		want     []ledger.OperationID
+	}{
+		{"its own digest", [][]byte{{1}}, []ledger.OperationID{rotated}},
+		{"digests under all secrets", [][]byte{{1}, {9}}, nil},
+		{"another subject's", [][]byte{{2}}, []ledger.OperationID{other}},
+	} {
+		mustUpdate(t, s, ledger.ReadSet{ID: self, Siblings: &ledger.Siblings{
+			Scope: "scope-a", Tool: "tickets.create", Task: "rotated", SubjectDigests: c.subjects,
+		}}, func(v ledger.View) (ledger.Change, error) {
+			if diff := cmp.Diff(c.want, v.UnknownSiblings); diff != "" {
+				t.Errorf("%s: %s", c.name, diff)
+			}
+			return ledger.Change{}, nil
+		})
+	}
 	mustUpdate(t, s, ledger.ReadSet{ID: testID("new")}, func(v ledger.View) (ledger.Change, error) {
 		if v.UnknownSiblings != nil {
 			t.Errorf("%d siblings, where none were asked for", len(v.UnknownSiblings))

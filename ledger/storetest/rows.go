@@ -137,6 +137,7 @@ func testTooNew(t *testing.T, d Data) {
 	s := d.Open(t, Options{})
 	id := mustCreate(t, s, testKey("k"))
 	other := mustCreate(t, s, testKey("other"))
+	full := mustGet(t, s, id)
 	if err := d.Alter(t, id, "record_version = 2"); err != nil {
 		t.Fatal(err)
 	}
@@ -149,8 +150,29 @@ func testTooNew(t *testing.T, d Data) {
 	}
 	_, _, err := s.Get(t.Context(), id)
 	want("get", err)
-	_, _, err = s.List(t.Context(), ledger.Listing{Scope: "scope-a", Limit: 10})
-	want("list", err)
+	// Enough comes along to judge who may be told.
+	var r *ledger.Refusal
+	if !errors.As(err, &r) || r.Operation == nil {
+		t.Fatalf("the refusal %v does not say of which record it is", err)
+	}
+	full.Sequence, full.Version, full.LastHash, full.Timeline = 0, 0, [32]byte{}, 0
+	full.State, full.Custody, full.Terms, full.TargetSummary = 0, 0, ledger.Terms{}, ""
+	full.Attempts, full.Starts, full.FirstStart, full.LastSend, full.NextCheckTime = 0, 0, time.Time{}, time.Time{}, time.Time{}
+	full.Grant = ledger.Grant{ClaimID: full.Grant.ClaimID}
+	if diff := cmp.Diff(full, *r.Operation); diff != "" {
+		t.Errorf("get: %s", diff)
+	}
+	for _, q := range []ledger.Listing{{}, {Task: "task-1"}, {UpdatedAfter: time.Unix(1, 0)}} {
+		q.Scope, q.Limit = "scope-a", 10
+		page, _, err := s.List(t.Context(), q)
+		i := slices.IndexFunc(page, func(o ledger.Operation) bool { return o.ID == id })
+		if err != nil || len(page) != 2 || i < 0 {
+			t.Fatalf("list: %d operations: %v", len(page), err)
+		}
+		if diff := cmp.Diff(full, page[i]); diff != "" {
+			t.Errorf("list: %s", diff)
+		}
+	}
 	never := func(ledger.View) (ledger.Change, error) {
 		t.Error("decided on a record that can't be read")
 		return ledger.Change{}, nil

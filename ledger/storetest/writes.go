@@ -270,7 +270,7 @@ func testIdentity(t *testing.T, d Data) {
 	want := mustGet(t, s, id)
 	mustUpdate(t, s, ledger.ReadSet{ID: id}, change(note(""), func(o *ledger.Operation, now time.Time) {
 		o.Scope, o.Principal, o.Tool, o.Task = "x", "x", "x", "x"
-		o.SubjectDigest, o.TargetSummary, o.DependsOn = []byte("x"), "x", []ledger.OperationID{id}
+		o.SubjectDigest, o.DependsOn = []byte("x"), []ledger.OperationID{id}
 		o.IntentTime, o.CreateTime = now.Add(-time.Hour), now.Add(-time.Hour)
 		o.Compensates, o.Corrects = id, id
 		o.Fingerprint = ledger.Fingerprint{
