@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/opsledger/opsledger/ledger"
@@ -87,6 +88,46 @@ func (s *script) claim(w *scriptLine, on string) ledger.Claim {
 		c.DistinctFrom = append(c.DistinctFrom, s.id(other))
 	}
 	return c
+}
+
+// many sends reports that differ: each of another stranger, or all of the one that from= names. It shows how many were answered how, and how
+// many events of each kind they left.
+func (s *script) many(w *scriptLine, on string) string {
+	_, history := s.sys.read(s.id(on))
+	report, from := w.first(), w.text("from", "")
+	times, err := strconv.Atoi(w.text("times", ""))
+	if err != nil {
+		w.td.Fatalf(w.t, "how many times?")
+	}
+	answers, left := map[string]int{}, map[string]int{}
+	for i := range times {
+		var cmd ledger.Command
+		switch id := claimID(when(from == "", fmt.Sprintf("stranger-%d", i)) + from); report {
+		case "succeeded":
+			r := chargeResult(when(from == "", fmt.Sprintf("other_%d", i)) + when(from != "", "ch_1"))
+			r.Code = fmt.Sprint(i)
+			cmd = ledger.Complete{ClaimID: id, Actor: scriptWorker, Succeeded: r}
+		case "mark-unknown":
+			cmd = ledger.MarkUnknown{ClaimID: id, Actor: scriptWorker, Cause: ledger.CauseTimeout}
+		default:
+			w.td.Fatalf(w.t, "there is no report %q", report)
+		}
+		a, err := s.sys.apply(s.id(on), cmd)
+		answers[s.answer(cmd, a, err)]++
+	}
+	after, events := s.sys.read(s.id(on))
+	for i := range events[len(history):] {
+		left[events[len(history)+i].Kind.String()]++
+	}
+	lines := []string{}
+	for _, a := range slices.Sorted(maps.Keys(answers)) {
+		lines = append(lines, fmt.Sprintf("%d %s", answers[a], a))
+	}
+	lines = append(lines, s.row(on, after))
+	for _, kind := range slices.Sorted(maps.Keys(left)) {
+		lines = append(lines, fmt.Sprintf("  %d %s", left[kind], kind))
+	}
+	return strings.Join(lines, "\n")
 }
 
 func (s *script) evidence(w *scriptLine) ledger.Reconcile {

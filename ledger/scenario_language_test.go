@@ -132,6 +132,8 @@ func (s *script) run(w *scriptLine) string {
 		return s.target.line(w, s.sys.now(), s.contractOf(on), on)
 	case "look":
 		return s.target.look(on)
+	case "many":
+		return s.many(w, on)
 	case "show":
 		op, _ := s.sys.read(s.id(on))
 		return s.row(on, op)
@@ -238,6 +240,10 @@ func (s *script) contract(w *scriptLine) {
 	c.RejectCodes = append(slices.Clone(c.RejectCodes), w.list("codes")...)
 	c.SecondPerson = c.SecondPerson || w.flag("second-person")
 	c.Irreversible = c.Irreversible || w.flag("irreversible")
+	c.RequireUnchanged = c.RequireUnchanged && !w.flag("may-have-changed")
+	if n, err := strconv.Atoi(w.text("per-original", "-")); err == nil {
+		c.PerOriginal = n
+	}
 	s.contracts[tool] = c
 }
 

@@ -207,6 +207,7 @@ func (s decideSystem) related(id ledger.OperationID, v ledger.View, cmd ledger.C
 		}
 		rel.Original = op
 		contract, _ := s.contracts.Contract(op.Tool)
+		rel.OriginalContract = &contract
 		rel.OriginalIrreversible = contract.Irreversible
 		for _, other := range op.CompensatedBy {
 			if o := s.ops[other]; other != id && o.State != ledger.Failed && o.State != ledger.Retired {

@@ -46,7 +46,7 @@ func (s *script) answer(cmd ledger.Command, a ledger.Answer, err error) string {
 		}
 		return line + after(a.Wait.RetryAfter)
 	case a.Disposition != 0:
-		return a.Disposition.String()
+		return a.Disposition.String() + when(a.Dropped, " dropped")
 	}
 	switch cmd.(type) {
 	case ledger.Renew:
@@ -104,9 +104,7 @@ func (s *script) row(on string, op *ledger.Operation) string {
 	if a := op.Detail.Approval; a != nil {
 		line += " approval=" + when(!a.Granted && !op.Grant.UsedApproval, "open") + when(a.Granted, "given") + when(op.Grant.UsedApproval && !a.Granted, "used")
 	}
-	if op.Detail.Proposal != nil || op.Detail.Changed != nil {
-		line += " approval=open"
-	}
+	line += when(op.Detail.Proposal != nil, " proposal=open") + when(op.Detail.Changed != nil, " changed=open")
 	if op.Result != nil {
 		line += " resource=" + op.Result.Resource.ID
 	}
