@@ -24,12 +24,13 @@ import (
 // ledgerService is the name under which the health of the ledger itself is asked for.
 const ledgerService = protoPackage + ".LedgerService"
 
-// The limits of one connection and one message. gRPC's own are meant for a network of friends. A request is at most 256 KiB of JSON and
-// its envelope; an answer at most a page of operations.
+// The limits of one connection and one message. gRPC's own are meant for a network of friends. A request has at most 256 KiB of JSON:
+// there is room for much more, so that who sends too much is told which field it is, and the report of an effect is taken without its
+// payload. An answer is at most a page of operations.
 const (
 	handshakeBound    = 5 * time.Second
 	streamsPerConn    = 128
-	largestRequest    = 512 << 10
+	largestRequest    = 1 << 20
 	largestAnswer     = 4 << 20
 	largestHeaderList = 8 << 10
 	streamWorkers     = 64

@@ -72,7 +72,7 @@ func (p program) serve(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	store, err := prepareStore(ctx, at, c, told.traces)
+	store, err := prepareStore(ctx, at, c, log, told.traces)
 	if err != nil {
 		return err
 	}

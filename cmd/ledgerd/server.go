@@ -232,9 +232,10 @@ func pause(d time.Duration, hurry <-chan struct{}) bool {
 	}
 }
 
-// How long handlers get to notice that their connections are gone. The store's own limit for a write is below the first.
+// How long handlers get to notice that their connections are gone. The first is more than the store's own limit for a write, 5 seconds,
+// and 3 more where the outcome of its commit can't be seen.
 const (
-	handlerBound = 8 * time.Second
+	handlerBound = 10 * time.Second
 	hurriedBound = time.Second
 )
 

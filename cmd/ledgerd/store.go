@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net/url"
 	"os"
 	"strings"
@@ -68,7 +69,7 @@ func openStore(ctx context.Context, at location, conns int, traces *sdktrace.Tra
 	}
 	opts := postgres.Options{MaxConns: int32(conns)}
 	if traces != nil {
-		opts.Tracer = otelpgx.NewTracer(otelpgx.WithTracerProvider(traces))
+		opts.Tracer = tracer{otelpgx.NewTracer(otelpgx.WithTracerProvider(traces))}
 	}
 	return postgres.Open(ctx, at.dsn, opts)
 }
@@ -79,7 +80,7 @@ const (
 )
 
 // prepareStore opens a store and brings it to, or checks for, a schema that this release works on.
-func prepareStore(ctx context.Context, at location, c Config, traces *sdktrace.TracerProvider) (database, error) {
+func prepareStore(ctx context.Context, at location, c Config, log *slog.Logger, traces *sdktrace.TracerProvider) (database, error) {
 	store, err := openStore(ctx, at, c.StoreConns, traces)
 	if err != nil {
 		return nil, err
@@ -95,6 +96,17 @@ func prepareStore(ctx context.Context, at location, c Config, traces *sdktrace.T
 	defer cancel()
 	if err := store.Ready(ready); err != nil {
 		return nil, errors.Join(fmt.Errorf("%w; is it there, and has it been migrated (ledgerd migrate status)?", err), store.Close())
+	}
+	if server, ok := store.(interface {
+		UnsafeSettings(ctx context.Context) ([]string, error)
+	}); ok {
+		off, err := server.UnsafeSettings(ready)
+		if err != nil {
+			return nil, errors.Join(err, store.Close())
+		}
+		if len(off) > 0 {
+			log.Warn("the database may lose what it has committed when its host crashes: turn these settings on", "settings", off)
+		}
 	}
 	return store, nil
 }

@@ -12,7 +12,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -265,6 +268,31 @@ func TestOtherBadInputNamesFieldAndRule(t *testing.T) {
 				t.Error("the answer repeats a value")
 			}
 		})
+	}
+}
+
+// rawRequest sends these bytes for any message.
+type rawRequest struct {
+	encoding.CodecV2
+	bytes []byte
+}
+
+func (r rawRequest) Marshal(any) (mem.BufferSlice, error) {
+	return mem.BufferSlice{mem.SliceBuffer(r.bytes)}, nil
+}
+
+func TestRequestThatIsNoMessageIsTheCallersFault(t *testing.T) {
+	w := newWorld(t, setup{})
+	for title, b := range map[string][]byte{
+		"a text that is no UTF-8": append([]byte{0x0a, 8}, "canary\xff\xfe"...), // the operation_id
+		"cut off":                 {0x0a, 8, 'c'},
+		"no tag":                  {0xff},
+	} {
+		_, err := w.client.Start(as(t, "agent-a"), &pb.StartRequest{}, grpc.ForceCodecV2(rawRequest{encoding.GetCodecV2("proto"), b}))
+		s := refused(t, err, codes.InvalidArgument, "VALIDATION")
+		if violations(s)["request"] == "" || strings.Contains(s.Proto().String(), "canary") {
+			t.Errorf("%s: %v", title, s)
+		}
 	}
 }
 

@@ -46,7 +46,7 @@ func (s *Server) Claim(ctx context.Context, req *pb.ClaimRequest) (*pb.ClaimResp
 	}
 	tool := s.toolLabel(cmd.Key.Tool)
 	if err != nil {
-		err = s.whyNotAllowed(err, c, cmd.Key.Tool)
+		err = s.whyNotAllowed(s.unreadableRelation(ctx, err, c, cmd), c, cmd.Key.Tool)
 		s.metrics.claimed(ctx, tool, claimRefused(err))
 		conflict := errors.Is(err, ledger.ErrFingerprintConflict)
 		return nil, s.fail(ctx, err, conflict && s.mayShow(ctx, c, cmd.Key.Tool))
@@ -59,6 +59,19 @@ func (s *Server) Claim(ctx context.Context, req *pb.ClaimRequest) (*pb.ClaimResp
 		}
 	}
 	return s.claimResponse(ctx, c, req, answer), nil
+}
+
+// unreadableRelation refuses relations to what the caller can't see, too new or not, as the core does where it can read them.
+func (s *Server) unreadableRelation(ctx context.Context, err error, c caller, cmd ledger.Claim) error {
+	if !errors.Is(err, ledger.ErrRecordTooNew) {
+		return err
+	}
+	for _, id := range cmd.DependsOn {
+		if _, _, refused := s.look(ctx, id, s.sameSubject(c, cmd.Key.Subject)); errors.Is(refused, ledger.ErrOperationNotFound) {
+			return ledger.InvalidField("depends_on", "must name operations that the caller can see")
+		}
+	}
+	return err
 }
 
 // mayYetMove: what a Claim that waits goes on waiting for. That includes people: an approval is worth waiting for, too.

@@ -26,17 +26,12 @@ func wire(t *testing.T, err error) []byte {
 	return b
 }
 
-// TestForeignIsLikeAbsent is I5: nothing of another scope or subject can be read, moved or inferred.
-func TestForeignIsLikeAbsent(t *testing.T) {
-	w := newWorld(t, setup{contracts: contracts{"charge": declared("charge")}})
-	mine := w.claim("key-1")
-	theirs := w.granted(t, "agent-a", mine).GetOperationId()
-	forUser := w.claim("key-1")
-	forUser.Key.Subject = "canary-user"
-	subjects := w.granted(t, "serves-users", forUser).GetOperationId()
-	const absent, notOurs = "00000000-0000-8000-8000-000000000000", "5f1b2f7e-6a0f-4a4e-9d0a-0c1f6f0a7b01" // the second is no UUIDv8
+// absent is the id of an operation that nobody has.
+const absent = "00000000-0000-8000-8000-000000000000"
 
-	calls := map[string]func(ctx context.Context, id, claimID string) error{
+// callsAbout are all calls of workers about an operation that they name by its id.
+func (w *world) callsAbout() map[string]func(ctx context.Context, id, claimID string) error {
+	return map[string]func(ctx context.Context, id, claimID string) error{
 		"start": func(ctx context.Context, id, claimID string) error {
 			_, err := w.client.Start(ctx, &pb.StartRequest{OperationId: id, ClaimId: claimID})
 			return err
@@ -68,7 +63,19 @@ func TestForeignIsLikeAbsent(t *testing.T) {
 			return err
 		},
 	}
-	for name, call := range calls {
+}
+
+// TestForeignIsLikeAbsent is I5: nothing of another scope or subject can be read, moved or inferred.
+func TestForeignIsLikeAbsent(t *testing.T) {
+	w := newWorld(t, setup{contracts: contracts{"charge": declared("charge")}})
+	mine := w.claim("key-1")
+	theirs := w.granted(t, "agent-a", mine).GetOperationId()
+	forUser := w.claim("key-1")
+	forUser.Key.Subject = "canary-user"
+	subjects := w.granted(t, "serves-users", forUser).GetOperationId()
+	const notOurs = "5f1b2f7e-6a0f-4a4e-9d0a-0c1f6f0a7b01" // no UUIDv8
+
+	for name, call := range w.callsAbout() {
 		t.Run(name, func(t *testing.T) {
 			err := call(as(t, "agent-b"), absent, uuid.NewString())
 			refused(t, err, codes.NotFound, "OPERATION_NOT_FOUND")

@@ -37,7 +37,8 @@ type InterceptorOptions struct {
 }
 
 // Interceptors are the server options that put every call through the same chain: a panic is caught, the call is logged, the gate asks
-// who calls and whether the method is theirs, a server about to stop gives no new leases, and the call gets a deadline.
+// who calls and whether the method is theirs, what is no message of the contract is refused, a server about to stop gives no new leases,
+// and the call gets a deadline.
 func Interceptors(gate Gate, o InterceptorOptions) []grpc.ServerOption {
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -59,10 +60,12 @@ func Interceptors(gate Gate, o InterceptorOptions) []grpc.ServerOption {
 		return call.Service != "grpc.health.v1.Health"
 	})
 	return []grpc.ServerOption{
+		grpc.ForceServerCodecV2(newCodec()),
 		grpc.ChainUnaryInterceptor(
 			recovery.UnaryServerInterceptor(caught),
 			selector.UnaryServerInterceptor(logging.UnaryServerInterceptor(logged, options...), notHealth),
 			gate.Unary,
+			decoded(o.Log),
 			drain(o.Log, o.Draining),
 			deadline(o.Log),
 		),

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
@@ -22,6 +23,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/opsledger/opsledger/gen/opsledger/v1"
+	"github.com/opsledger/opsledger/ledger"
 )
 
 // buffer is written by the server and read by the test.
@@ -204,23 +206,7 @@ func TestCallsAreCounted(t *testing.T) {
 	_, err = w.client.Start(as(t, "agent-a"), &pb.StartRequest{OperationId: grant.GetOperationId(), ClaimId: again.GetClaimId()})
 	refused(t, err, codes.Aborted, "STALE_GRANT")
 
-	var data metricdata.ResourceMetrics
-	if err := reader.Collect(t.Context(), &data); err != nil {
-		t.Fatal(err)
-	}
-	got := map[string]int64{}
-	for _, m := range data.ScopeMetrics[0].Metrics {
-		switch points := m.Data.(type) {
-		case metricdata.Sum[int64]:
-			for _, p := range points.DataPoints {
-				got[m.Name+" "+p.Attributes.Encoded(encoder{})] = p.Value
-			}
-		case metricdata.Histogram[float64]:
-			for _, p := range points.DataPoints {
-				got[m.Name+" "+p.Attributes.Encoded(encoder{})] = int64(p.Count)
-			}
-		}
-	}
+	got := series(t, reader)
 	for name, want := range map[string]int64{
 		"ledger.claims ledger.claim.outcome=granted ledger.tool.name=charge":                 1,
 		"ledger.claims ledger.claim.outcome=in_progress ledger.tool.name=charge":             1,
@@ -238,6 +224,56 @@ func TestCallsAreCounted(t *testing.T) {
 	}
 	if len(got) > 0 {
 		t.Errorf("more series: %v", got)
+	}
+}
+
+// series are all metrics by name and labels; of a histogram, how often something was measured.
+func series(t *testing.T, reader *metric.ManualReader) map[string]int64 {
+	t.Helper()
+	var data metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &data); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int64{}
+	for _, m := range data.ScopeMetrics[0].Metrics {
+		switch points := m.Data.(type) {
+		case metricdata.Sum[int64]:
+			for _, p := range points.DataPoints {
+				got[m.Name+" "+p.Attributes.Encoded(encoder{})] = p.Value
+			}
+		case metricdata.Histogram[float64]:
+			for _, p := range points.DataPoints {
+				got[m.Name+" "+p.Attributes.Encoded(encoder{})] = int64(p.Count)
+			}
+		}
+	}
+	return got
+}
+
+func TestReportsThatAreNotKeptAreCounted(t *testing.T) {
+	reader := metric.NewManualReader()
+	provider := metric.NewMeterProvider(metric.WithReader(reader))
+	t.Cleanup(func() { _ = provider.Shutdown(context.WithoutCancel(t.Context())) })
+	w := newWorld(t, setup{meter: provider.Meter("test")})
+	grant := w.granted(t, "agent-a", w.claim("key-1"))
+	id, err := ledger.ParseOperationID(grant.GetOperationId())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const reports = 100 // more than a history has room for
+	for range reports {
+		if _, err := w.client.Complete(as(t, "agent-a"), succeeded(grant, uuid.NewString())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	events, err := w.store.Events(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := int64(len(events) - 1)
+	dropped := series(t, reader)["ledger.transitions.rejected ledger.rejection.reason=dropped"]
+	if dropped == 0 || kept+dropped != reports {
+		t.Errorf("%d reports were kept and %d not, of %d", kept, dropped, reports)
 	}
 }
 

@@ -3,7 +3,10 @@
 package rpc_test
 
 import (
+	"encoding/base64"
+	"encoding/binary"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -91,6 +94,19 @@ func TestListingIsTheCallersOwnInPages(t *testing.T) {
 		_, err := w.client.ListOperations(as(t, "fleet-1"), &pb.ListOperationsRequest{States: completed.GetStates(), PageToken: token})
 		if violations(refused(t, err, codes.InvalidArgument, "VALIDATION"))["page_token"] == "" {
 			t.Errorf("%s: %v", title, err)
+		}
+	}
+	for _, us := range []int64{math.MinInt64, math.MaxInt64, 1 << 62, -1 << 60} { // forged: no store has such times
+		b, err := base64.RawURLEncoding.DecodeString(page.GetNextPageToken())
+		if err != nil {
+			t.Fatal(err)
+		}
+		binary.BigEndian.PutUint64(b[1:9], uint64(us))
+		_, err = w.client.ListOperations(as(t, "fleet-1"), &pb.ListOperationsRequest{
+			States: completed.GetStates(), PageToken: base64.RawURLEncoding.EncodeToString(b),
+		})
+		if violations(refused(t, err, codes.InvalidArgument, "VALIDATION"))["page_token"] == "" {
+			t.Errorf("%d µs: %v", us, err)
 		}
 	}
 	_, err = w.client.ListOperations(as(t, "fleet-1"), &pb.ListOperationsRequest{PageToken: page.GetNextPageToken()})

@@ -46,9 +46,10 @@ func (s *Server) Lookup(ctx context.Context, req *pb.LookupRequest) (*pb.LookupR
 	}
 	var op ledger.Operation
 	var st ledger.Standing
+	may := s.sameSubject(c, subject)
 	err = s.ledger.Await(ctx, id, patience(ctx, wait), func(ctx context.Context) (bool, error) {
 		var err error
-		op, st, err = s.ledger.Look(ctx, id, s.sameSubject(c, subject))
+		op, st, err = s.look(ctx, id, may)
 		return st.NextAction() != ledger.WaitThen, err
 	})
 	if err == nil && op.State == ledger.Retired { // only Claim tells that a key was used
@@ -75,7 +76,8 @@ func (s *Server) Lookup(ctx context.Context, req *pb.LookupRequest) (*pb.LookupR
 	return m, nil
 }
 
-// ListOperations pages through the caller's own operations.
+// ListOperations pages through the caller's own operations. One that a newer release wrote has its place, without a state: a page is
+// never refused for what one record is.
 func (s *Server) ListOperations(ctx context.Context, req *pb.ListOperationsRequest) (*pb.ListOperationsResponse, error) {
 	c, err := s.caller(ctx)
 	if err != nil {
@@ -123,6 +125,10 @@ func (s *Server) ListOperations(ctx context.Context, req *pb.ListOperationsReque
 		m.NextPageToken = pageToken(at, last.ID, req)
 	}
 	for i := range ops {
+		if ops[i].State == 0 { // of a newer release: that it exists is all that can be said
+			m.Operations = append(m.Operations, encodeOperation(&ops[i], ledger.Standing{}, false))
+			continue
+		}
 		op, _ := s.show(c, &ops[i], now)
 		m.Operations = append(m.Operations, op)
 	}
@@ -153,7 +159,11 @@ func parsePageToken(token string, req *pb.ListOperationsRequest) (at time.Time, 
 	if err != nil || len(b) != pageTokenSize || b[0] != pageTokenVersion || string(b[25:]) != string(listed(req)) {
 		return time.Time{}, ledger.OperationID{}, false
 	}
-	return time.UnixMicro(int64(binary.BigEndian.Uint64(b[1:9]))).UTC(), ledger.OperationID(b[9:25]), true
+	at = time.UnixMicro(int64(binary.BigEndian.Uint64(b[1:9]))).UTC()
+	if at.Year() < 1 || at.Year() > 9999 { // no operation was created or changed then
+		return time.Time{}, ledger.OperationID{}, false
+	}
+	return at, ledger.OperationID(b[9:25]), true
 }
 
 // listed is a digest of a listing's filter, without its subject.

@@ -48,7 +48,7 @@ func newMetrics(meter metric.Meter) (*metrics, error) {
 	m.claims, errs[0] = meter.Int64Counter("ledger.claims", metric.WithUnit("{claim}"),
 		metric.WithDescription("Claims, by what they were told."))
 	m.refused, errs[1] = meter.Int64Counter("ledger.transitions.rejected", metric.WithUnit("{command}"),
-		metric.WithDescription("Commands that came too late, or from who does not hold the operation."))
+		metric.WithDescription("Commands that came too late, or from who does not hold the operation, and reports that its history has no room for."))
 	m.replays, errs[2] = meter.Int64Counter("ledger.replay.authorizations", metric.WithUnit("{replay}"),
 		metric.WithDescription("Decisions whether a result may be shown."))
 	m.duration, errs[3] = meter.Float64Histogram("ledger.operation.duration", metric.WithUnit("s"),

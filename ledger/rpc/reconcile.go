@@ -48,7 +48,7 @@ func (s *Server) BeginCheck(ctx context.Context, req *pb.BeginCheckRequest) (*pb
 	if err := f.err(); err != nil {
 		return nil, s.fail(ctx, err, false)
 	}
-	answer, err := s.do(ctx, points{failpoint.RPCBeginCheckBeforeCommit, failpoint.RPCBeginCheckAfterCommit}, s.under(req.GetCommandId()), id,
+	answer, err := s.do(ctx, points{failpoint.RPCBeginCheckBeforeCommit, failpoint.RPCBeginCheckAfterCommit}, s.under(req.GetCommandId()), id, may,
 		func(op *ledger.Operation, _ ledger.Contract) (ledger.Command, error) {
 			return ledger.BeginCheck{CommandID: ledger.CommandID(req.GetCommandId()), Actor: actor}, may(op)
 		})
@@ -94,7 +94,7 @@ func (s *Server) Reconcile(ctx context.Context, req *pb.ReconcileRequest) (*pb.R
 	if err != nil {
 		return nil, s.fail(ctx, err, false)
 	}
-	answer, err := s.do(ctx, points{failpoint.RPCReconcileBeforeCommit, failpoint.RPCReconcileAfterCommit}, s.under(req.GetCommandId()), id,
+	answer, err := s.do(ctx, points{failpoint.RPCReconcileBeforeCommit, failpoint.RPCReconcileAfterCommit}, s.under(req.GetCommandId()), id, may,
 		func(op *ledger.Operation, contract ledger.Contract) (ledger.Command, error) {
 			if err := may(op); err != nil {
 				return nil, err

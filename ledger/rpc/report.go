@@ -15,8 +15,11 @@ import (
 // points are the failpoints around one command.
 type points struct{ before, after failpoint.Name }
 
-// do decides a command between its failpoints, and measures an operation that it settles. decide is the core's Do or Start.
-func (s *Server) do(ctx context.Context, p points, decide decide, id ledger.OperationID, prepare ledger.Prepare) (ledger.Answer, error) {
+// do decides a command between its failpoints, and measures an operation that it settles. decide is the core's Do or Start; may says who
+// may be told of a record that can't be read.
+func (s *Server) do(
+	ctx context.Context, p points, decide decide, id ledger.OperationID, may ledger.May, prepare ledger.Prepare,
+) (ledger.Answer, error) {
 	if err := failpoint.Hit(ctx, p.before); err != nil {
 		return ledger.Answer{}, err
 	}
@@ -26,7 +29,10 @@ func (s *Server) do(ctx context.Context, p points, decide decide, id ledger.Oper
 		return prepare(op, c)
 	})
 	if err != nil {
-		return ledger.Answer{}, err
+		return ledger.Answer{}, s.unreadable(ctx, err, id, may)
+	}
+	if answer.Dropped {
+		s.metrics.rejected(ctx, "dropped")
 	}
 	if op := answer.Operation; op != nil {
 		annotate(ctx, op.Tool, op.ID)
@@ -74,7 +80,7 @@ func (s *Server) Start(ctx context.Context, req *pb.StartRequest) (*pb.StartResp
 		return s.ledger.Start(ctx, id, claimID, prepare)
 	}
 	var tool ledger.Tool
-	answer, err := s.do(ctx, points{failpoint.RPCStartBeforeCommit, failpoint.RPCStartAfterCommit}, start, id,
+	answer, err := s.do(ctx, points{failpoint.RPCStartBeforeCommit, failpoint.RPCStartAfterCommit}, start, id, c.holder(req.GetClaimId()),
 		func(op *ledger.Operation, _ ledger.Contract) (ledger.Command, error) {
 			tool = op.Tool
 			return ledger.Start{ClaimID: claimID, Actor: c.actor(), ToolAllowed: s.toolAllowed(c, tool)}, c.sameScope(op)
@@ -97,7 +103,7 @@ func (s *Server) Renew(ctx context.Context, req *pb.RenewRequest) (*pb.RenewResp
 	if err != nil {
 		return nil, s.fail(ctx, err, false)
 	}
-	answer, err := s.do(ctx, points{failpoint.RPCRenewBeforeCommit, failpoint.RPCRenewAfterCommit}, s.under(req.GetClaimId()), id,
+	answer, err := s.do(ctx, points{failpoint.RPCRenewBeforeCommit, failpoint.RPCRenewAfterCommit}, s.under(req.GetClaimId()), id, c.holder(req.GetClaimId()),
 		func(op *ledger.Operation, contract ledger.Contract) (ledger.Command, error) {
 			return ledger.Renew{
 				ClaimID: ledger.ClaimID(req.GetClaimId()), Actor: c.actor(), Lease: lease,
@@ -128,7 +134,7 @@ func (s *Server) Complete(ctx context.Context, req *pb.CompleteRequest) (*pb.Com
 	if err != nil {
 		return nil, s.fail(ctx, err, false)
 	}
-	answer, err := s.do(ctx, points{failpoint.RPCCompleteBeforeCommit, failpoint.RPCCompleteAfterCommit}, s.under(req.GetClaimId()), id,
+	answer, err := s.do(ctx, points{failpoint.RPCCompleteBeforeCommit, failpoint.RPCCompleteAfterCommit}, s.under(req.GetClaimId()), id, c.holder(req.GetClaimId()),
 		func(op *ledger.Operation, contract ledger.Contract) (ledger.Command, error) {
 			cmd := outcomeOf(f, req, contract) // what is kept of a result depends on the tool
 			cmd.Actor = c.actor()
@@ -158,7 +164,7 @@ func (s *Server) MarkUnknown(ctx context.Context, req *pb.MarkUnknownRequest) (*
 	if n := req.GetCause(); n > 0 && n <= pb.UnknownCause_UNKNOWN_CAUSE_UNCLASSIFIED {
 		cause = ledger.UnknownCause(n)
 	}
-	answer, err := s.do(ctx, points{failpoint.RPCMarkUnknownBeforeCommit, failpoint.RPCMarkUnknownAfterCommit}, s.under(req.GetClaimId()), id,
+	answer, err := s.do(ctx, points{failpoint.RPCMarkUnknownBeforeCommit, failpoint.RPCMarkUnknownAfterCommit}, s.under(req.GetClaimId()), id, c.holder(req.GetClaimId()),
 		func(op *ledger.Operation, contract ledger.Contract) (ledger.Command, error) {
 			return ledger.MarkUnknown{
 				ClaimID: ledger.ClaimID(req.GetClaimId()), Actor: c.actor(), Cause: cause,
@@ -193,7 +199,7 @@ func (s *Server) Cancel(ctx context.Context, req *pb.CancelRequest) (*pb.CancelR
 		return nil, s.fail(ctx, err, false)
 	}
 	visible := s.sameSubject(c, req.GetSubject())
-	answer, err := s.do(ctx, points{failpoint.RPCCancelBeforeCommit, failpoint.RPCCancelAfterCommit}, s.under(req.GetClaimId()), id,
+	answer, err := s.do(ctx, points{failpoint.RPCCancelBeforeCommit, failpoint.RPCCancelAfterCommit}, s.under(req.GetClaimId()), id, visible,
 		func(op *ledger.Operation, _ ledger.Contract) (ledger.Command, error) {
 			return ledger.Cancel{ClaimID: ledger.ClaimID(req.GetClaimId()), Actor: c.actor()}, visible(op)
 		})

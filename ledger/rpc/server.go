@@ -140,6 +140,41 @@ func (s *Server) sameSubject(c caller, subject string) ledger.May {
 	}
 }
 
+// holder lets through who may know of an operation by the proof of its latest grant. It judges what can't be read, and so can't be
+// judged by its history.
+func (c caller) holder(claimID string) ledger.May {
+	return func(op *ledger.Operation) error {
+		err := c.sameScope(op)
+		if err == nil && len(op.SubjectDigest) > 0 && string(op.Grant.ClaimID) != claimID {
+			err = ledger.ErrOperationNotFound
+		}
+		return err
+	}
+}
+
+// look reads an operation. That one was written by a newer release is told to who may know of it; to others it is absent, as any is.
+func (s *Server) look(ctx context.Context, id ledger.OperationID, may ledger.May) (ledger.Operation, ledger.Standing, error) {
+	op, st, err := s.ledger.Look(ctx, id, may)
+	var r *ledger.Refusal
+	if errors.Is(err, ledger.ErrRecordTooNew) && errors.As(err, &r) && r.Operation != nil {
+		if refused := may(r.Operation); refused != nil {
+			err = refused
+		}
+	}
+	return op, st, err
+}
+
+// unreadable is what the sender of a command is told where a record was too new to decide.
+func (s *Server) unreadable(ctx context.Context, err error, id ledger.OperationID, may ledger.May) error {
+	if !errors.Is(err, ledger.ErrRecordTooNew) {
+		return err
+	}
+	if _, _, refused := s.look(ctx, id, may); refused != nil {
+		return refused
+	}
+	return err
+}
+
 // toolAllowed: the policy lets the caller use the tool now, and a strict ledger knows it.
 func (s *Server) toolAllowed(c caller, tool ledger.Tool) bool {
 	return s.policy.ToolAllowed(c.principal, tool) && !s.unknownTool(tool)
