@@ -69,7 +69,7 @@ func (p *pair) act(action string) {
 	case "contradict":
 		p.do(original, ledger.Reconcile{CommandID: id, Actor: scriptProbe, Evidence: ledger.Evidence{Finding: ledger.FoundResource, Result: chargeResult("ch_2")}})
 	case "acknowledge":
-		p.do(original, ledger.Note{CommandID: id, Actor: by, Text: "seen", AcknowledgeThrough: 1 << 32})
+		p.do(original, ledger.Note{CommandID: id, Actor: by, Text: "seen", AcknowledgeThrough: p.sys.ops[original].Sequence})
 	case "claim":
 		p.do(undo, p.claim(p.undo, original))
 	case "start":

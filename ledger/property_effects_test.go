@@ -77,8 +77,8 @@ func (j *judge) copiesOfOne() int {
 	return most
 }
 
-// excused: a person was hasty, or the owner's class was not true and the row that knew better was lost.
-func (j *judge) excused() bool { return j.hasty || j.lost && j.loosened }
+// excused: a person was hasty, the owner's bound is not true, or its class was not and the row that knew better was lost.
+func (j *judge) excused() bool { return j.hasty || j.untrue || j.lost && j.loosened }
 
 // atTheEnd: everything has landed. What is FAILED has no effect, what is COMPLETED has one.
 func (j *judge) atTheEnd() {

@@ -46,10 +46,12 @@ type judge struct {
 	bound     time.Duration
 	// hasty: a person decided "never happened" while nobody vouched for a bound: what follows is theirs.
 	hasty bool
+	// untrue: the owner's bound is, and nothing can be promised of effects; what is reported must not be lost all the same.
+	untrue bool
 	// lost: a failover has lost commits. loosened: the contract's class was below the truth at some time.
 	lost, loosened bool
-	// latest attempt that took effect.
-	latest int
+	// grants that let somebody send are counted, which orders attempts; latest is the one that took effect last.
+	grants, latest int
 }
 
 func newJudge(r *run) judge {
@@ -80,6 +82,7 @@ func (j *judge) step(s step) {
 	j.i9(s)
 	j.i13(s)
 	j.i14(s)
+	j.kept(s)
 	j.remember(s)
 	j.i15(s)
 	j.i12Granted(s)
@@ -102,7 +105,8 @@ func (j *judge) remember(s step) {
 		j.bound = max(j.bound, s.contract.EffectWithin)
 		for _, a := range j.r.attempts {
 			if a.id == s.after.Grant.ClaimID {
-				a.granted, a.window, a.class = true, end, s.after.Terms.Effect
+				j.grants++ // who claimed first may be granted last
+				a.number, a.granted, a.window, a.class = j.grants, true, end, s.after.Terms.Effect
 			}
 		}
 	}
@@ -335,6 +339,21 @@ func (j *judge) i14(s step) {
 	}
 	if n, ok := s.cmd.(ledger.Note); !ok || n.AcknowledgeThrough < s.before.Detail.AttentionSequence {
 		j.fail("I14: %T makes a contradiction forgotten", s.cmd)
+	}
+}
+
+// kept: a success that a worker has reported is never lost, and waits for nothing but a person or a running attempt.
+func (j *judge) kept(s step) {
+	k := s.before.Detail.Kept
+	if k == nil {
+		return
+	}
+	switch {
+	case s.after.State == ledger.Completed:
+	case s.after.Detail.Kept == nil:
+		j.fail("late truth: %T loses a kept success of %s in %s", s.cmd, k.ClaimID, s.after.State)
+	case s.err == nil && s.after.Custody != ledger.Operator && s.after.State != ledger.Processing:
+		j.fail("late truth: after %T a kept success is not applied in %s", s.cmd, s.after.State)
 	}
 }
 

@@ -72,6 +72,8 @@ func (r *run) query() ledger.Evidence {
 	switch {
 	case said == 0:
 		e.Finding, e.Cause = ledger.Indeterminate, ledger.QueryTimeout
+	case r.told && below(r.t, "the index lags", 3) == 0:
+		e.Finding = ledger.NotFound
 	case len(effects) > 1 || len(effects) > 0 && len(rejections) > 0:
 		e.Finding = ledger.AmbiguousThere
 		e.Candidates = []ledger.ResourceRef{chargeResult(effects[0].resource).Resource}

@@ -53,7 +53,7 @@ type landing struct {
 
 // attempt is one worker's process behind one claim_id. It is honest: what it reports it has seen, and after a report it sends nothing.
 type attempt struct {
-	number   int
+	number   int // in the order of grants; 0: never granted
 	id       ledger.ClaimID
 	worker   string
 	reserve  bool

@@ -97,7 +97,8 @@ type run struct {
 	names     int
 	judge     judge
 	marked    bool
-	moves     int // what was really done: an action that finds nothing to do is drawn again
+	told      bool // the ledger was told of an effect: from then on the status query may lag, and say not found
+	moves     int  // what was really done: an action that finds nothing to do is drawn again
 }
 
 // modelCheck is one instance of the loop with a check under way.
@@ -127,7 +128,7 @@ func newRun(t *rapid.T) *run {
 	})
 	c.Method = oneOf(t, "method", []ledger.Method{ledger.MethodProbe, ledger.MethodProbe, ledger.MethodRegrant, ledger.MethodRegrant, ledger.MethodOperator})
 	r.truth = oneOf(t, "truth", []time.Duration{10 * time.Second, minute, 2 * minute})
-	c.EffectWithin = oneOf(t, "effect_within", []time.Duration{r.truth, r.truth, r.truth, 2 * r.truth, 0})
+	c.EffectWithin = oneOf(t, "effect_within", []time.Duration{r.truth, r.truth, r.truth, 2 * r.truth, 0, r.truth / 10})
 	c.KeyRetention = oneOf(t, "key_retention", []time.Duration{10 * minute, 10 * minute, 24 * time.Hour, 0})
 	c.SendWithin = oneOf(t, "send_within", []time.Duration{30 * time.Second, 10 * time.Second, time.Hour})
 	c.LeaseTotal = oneOf(t, "lease_total", []time.Duration{90 * time.Second, time.Hour})
@@ -150,6 +151,7 @@ func newRun(t *rapid.T) *run {
 		r.sys = decideSystem{shelf: newShelf(), contracts: r.contracts}
 	}
 	r.judge = newJudge(r)
+	r.judge.untrue = c.EffectWithin > 0 && c.EffectWithin < r.truth
 	return r
 }
 
@@ -229,6 +231,10 @@ func (r *run) fitting() []string {
 		return []string{"claim"}
 	case op.State.Final():
 		return []string{"advance", "report", "late copy", "answer", "evidence"}
+	case op.Detail.Kept != nil && op.Timeline == 1:
+		return []string{"mark", "fail over", "fail over", "hand back", "advance"}
+	case op.Detail.Kept != nil:
+		return []string{"advance", "answer", "evidence", "resolve", "take over", "hand back", "claim"}
 	case op.Custody == ledger.Operator:
 		return []string{"advance", "report", "look", "resolve", "second person", "hand back"}
 	case op.Custody == ledger.Queued:
@@ -289,6 +295,9 @@ func (r *run) once(cmd ledger.Command) (ledger.Answer, error) {
 	answer, err := r.sys.apply(r.id, cmd)
 	after, events := r.sys.read(r.id)
 	r.t.Logf("  %T: %s%v %v", cmd, answer.Outcome, answer.Disposition, err)
+	if e, ok := cmd.(ledger.Reconcile); ok && err == nil {
+		r.told = r.told || e.Evidence.Finding == ledger.FoundResource || e.Evidence.Finding == ledger.AmbiguousThere
+	}
 	r.judge.step(step{
 		cmd: cmd, now: now, contract: contract, before: before, after: after, events: events, fresh: events[len(history):], answer: answer, err: err,
 	})
@@ -304,5 +313,6 @@ func (r *run) mark() {
 func (r *run) failOver() {
 	lossless := below(r.t, "lossless", 3) == 0
 	r.sys.failOver(lossless || !r.marked)
+	r.told = r.told && (lossless || !r.marked)
 	r.judge.lost = r.judge.lost || !lossless && r.marked
 }

@@ -17,7 +17,7 @@ func (r *run) claim() {
 		return
 	}
 	a := &attempt{
-		number: len(r.attempts), id: claimID(fmt.Sprintf("claim-%d", len(r.attempts))), worker: "worker",
+		id: claimID(fmt.Sprintf("claim-%d", len(r.attempts))), worker: "worker",
 		reserve: below(r.t, "reserve", 4) == 0,
 	}
 	r.attempts = append(r.attempts, a)
