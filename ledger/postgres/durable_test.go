@@ -218,6 +218,21 @@ func TestDatabaseThatTakesNoWritesIsNotReady(t *testing.T) {
 	}
 }
 
+func TestStandbyIsNotReady(t *testing.T) {
+	server := pgtest.Own(t, pgtest.Options{})
+	const name = "postgres" // a database of its own could not be removed
+	if err := errors.Join(data{dsn: server.DSN(name)}.open(t, postgres.Options{}).Migrate(t.Context()), server.Demote(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	s := data{dsn: server.DSN(name)}.open(t, postgres.Options{})
+	if err := s.Ready(t.Context()); !errors.Is(err, ledger.ErrStoreUnavailable) || !strings.Contains(err.Error(), "standby") {
+		t.Errorf("ready: got %v, want ErrStoreUnavailable with its reason", err)
+	}
+	if err := s.Update(t.Context(), reads(key("k")), put(key("k"), "")); !errors.Is(err, ledger.ErrStoreUnavailable) {
+		t.Errorf("update: got %v, want ErrStoreUnavailable", err)
+	}
+}
+
 func TestUnsafeSettingsAreNamed(t *testing.T) {
 	for name, c := range map[string]struct {
 		server *pgtest.Server

@@ -40,6 +40,8 @@ type Server struct {
 	port int
 	cmd  *exec.Cmd
 	done chan error
+	// again launches another server on the same files.
+	again func(ctx context.Context) (*Server, error)
 
 	mu       sync.Mutex
 	prepared map[string]bool
@@ -161,6 +163,7 @@ func launch(ctx context.Context, bin, dir string, attr *syscall.SysProcAttr, opt
 		args = append(args, "-c", name+"="+value)
 	}
 	s := &Server{dir: dir, port: port, done: make(chan error, 1)}
+	s.again = func(ctx context.Context) (*Server, error) { return launch(ctx, bin, dir, attr, opts) }
 	log, err := os.Create(s.LogFile())
 	if err != nil {
 		return nil, fmt.Errorf("pgtest: %w", err)
@@ -253,6 +256,27 @@ func (s *Server) LogFile() string { return filepath.Join(s.dir, "log") }
 
 // PID of the postmaster, for tests that kill it.
 func (s *Server) PID() int { return s.cmd.Process.Pid }
+
+// Demote restarts the server as a standby that follows nobody: it can be read and takes no writes. Its port is another one.
+func (s *Server) Demote(ctx context.Context) error {
+	if err := s.cmd.Process.Signal(syscall.SIGINT); err != nil { // a fast shutdown: with a checkpoint
+		return fmt.Errorf("pgtest: %w", err)
+	}
+	err := <-s.done
+	s.done <- err // for Stop
+	if err != nil {
+		return fmt.Errorf("pgtest: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(s.dir, "data", "standby.signal"), nil, 0o644); err != nil { // it is only looked for
+		return fmt.Errorf("pgtest: %w", err)
+	}
+	next, err := s.again(ctx)
+	if err != nil {
+		return err
+	}
+	s.port, s.cmd, s.done = next.port, next.cmd, next.done
+	return nil
+}
 
 // Stop ends the server at once and removes its files.
 func (s *Server) Stop() error {
