@@ -289,7 +289,7 @@ func (j *judge) i8Late(cmd ledger.Command, history, fresh []ledger.Event) {
 	for i := range history {
 		left = left || history[i].Command == kind && history[i].CommandID == idOf(cmd)
 	}
-	if len(fresh) > 0 && fresh[0].Kind == ledger.EventQuarantined {
+	for len(fresh) > 0 && fresh[0].CommandID == "" { // the row was brought up to date first: rewritten, a kept success applied
 		fresh = fresh[1:]
 	}
 	if _, complete := cmd.(ledger.Complete); complete && left { // other content under the same claim_id is another report
