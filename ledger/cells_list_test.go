@@ -170,7 +170,7 @@ var words = struct{ answers, states, custodies, doubts, events []string }{
 	doubts: []string{"-", "no", "yes"},
 	events: []string{
 		"-", "GRANTED", "STARTED", "COMPLETED", "FAILED", "NOT_EXECUTED", "MARKED_UNKNOWN", "LEASE_LAPSED", "CHECK_TAKEN", "EVIDENCE", "QUEUED",
-		"TAKEN_OVER", "HANDED_BACK", "RESOLVED", "APPROVAL", "OBSERVED", "OBSERVED+attention", "OBSERVED+kept", "OBSERVED+seen", "OBSERVED+attention+seen", "CONTRADICTED", "CONTRADICTED+kept", "CONTRADICTED+seen",
+		"TAKEN_OVER", "HANDED_BACK", "RESOLVED", "APPROVAL", "OBSERVED", "OBSERVED+attention", "OBSERVED+kept", "OBSERVED+seen", "OBSERVED+attention+seen+raised", "OBSERVED+attention+raised", "CONTRADICTED", "CONTRADICTED+kept", "CONTRADICTED+seen", "CONTRADICTED+seen+raised",
 		"NOTE", "CANCELLED", "QUARANTINED", "RETIRED", "REGRANTED", "CHECK_REQUESTED", "PROPOSED", "CLEARED", "EXPIRED",
 	},
 }

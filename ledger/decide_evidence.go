@@ -78,12 +78,7 @@ func (d *decision) reconcile(r Reconcile) (Answer, error) {
 	case n.State.Final():
 		return Answer{Disposition: Observed}, nil // nothing is stored
 	case n.State != Unknown, d.held(), !final && (!current || n.Custody == Queued):
-		if there := ev.Finding == PendingThere || ev.Finding == AmbiguousThere; there && !n.Detail.SeenThere {
-			n.Detail.SeenThere = true // also where it moves nothing, it counts against absence
-			d.observe(EventObserved, facts)
-			return Answer{Disposition: Observed}, nil
-		}
-		return d.observed(facts), nil
+		return d.aside(ev, facts), nil
 	}
 	n.Check.Open = false
 	n.Detail.LastFinding = ev.Finding
@@ -110,6 +105,23 @@ func (d *decision) reconcile(r Reconcile) (Answer, error) {
 	}
 	d.decided(EventEvidence, facts)
 	return Answer{Disposition: Applied}, nil
+}
+
+// aside keeps a finding that moves nothing. What it says to have seen at the target counts all the same, and is never dropped.
+func (d *decision) aside(ev Evidence, facts map[string]string) Answer {
+	det := &d.next.Detail
+	before := [2]bool{det.SeenThere, det.FoundThere}
+	switch ev.Finding {
+	case PendingThere:
+		det.SeenThere = true
+	case AmbiguousThere:
+		d.seen(ev.Candidates...)
+	}
+	if before != [2]bool{det.SeenThere, det.FoundThere} {
+		d.observe(EventObserved, facts)
+		return Answer{Disposition: Observed}
+	}
+	return d.observed(facts)
 }
 
 // found: the effect exists. It settles the operation if it is provably this operation's.
@@ -147,19 +159,20 @@ func (d *decision) found(ev Evidence, facts map[string]string) Answer {
 }
 
 // foundAside keeps what was found where it can't settle the operation: somebody executes, nothing was ever started, or a person has it. It
-// is always kept, shown, and counts against everything that would deny the effect.
+// is always kept, and counts against everything that would deny the effect; a person who has looked before has to look again.
 func (d *decision) foundAside(ev Evidence, facts map[string]string, open bool) Answer {
 	d.seen(ev.Result.Resource)
 	if p := d.next.Detail.Proposal; p != nil && p.Resolution.Happened == nil { // what was proposed did not know of it
 		d.next.Detail.Proposal = nil
 	}
 	d.attention()
+	d.next.Detail.Observations++
+	kind, disposition := EventContradicted, Contradiction
 	if open {
-		d.observe(EventObserved, facts)
-		return Answer{Disposition: Observed}
+		kind, disposition = EventObserved, Observed
 	}
-	d.observe(EventContradicted, facts)
-	return Answer{Disposition: Contradiction}
+	d.recordCommand(KindReconcile, kind, d.held(), facts, "")
+	return Answer{Disposition: disposition}
 }
 
 // seen remembers what may be this operation's effect.
@@ -167,6 +180,9 @@ func (d *decision) seen(candidates ...ResourceRef) {
 	n := &d.next
 	n.MayHaveApplied = true
 	n.Detail.SeenThere, n.Detail.FoundThere = true, true
+	if n.State == Received { // in doubt, a compensation is not inspected
+		n.NextCheckTime = time.Time{}
+	}
 	for _, c := range candidates {
 		if len(n.Detail.Candidates) < maxCandidates && !slices.ContainsFunc(n.Detail.Candidates, c.Same) {
 			n.Detail.Candidates = append(n.Detail.Candidates, c)

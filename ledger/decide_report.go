@@ -276,12 +276,12 @@ func (d *decision) notExecuted(c Complete, who who) Answer {
 		if ne.RetryAfter > 0 {
 			notBefore = d.now.Add(ne.RetryAfter)
 		}
-		d.free(notBefore)
-		n.Grant.Released = true
 		if a := n.Detail.Approval; a != nil && n.Grant.UsedApproval {
 			a.Granted = true
 		}
 		n.Detail.Waived = n.Grant.UsedWaiver
+		d.free(notBefore)
+		n.Grant.Released = true
 		d.decided(EventNotExecuted, facts)
 	default:
 		d.markSent()
