@@ -14,12 +14,16 @@ import (
 //   - An update is a compare-and-swap on the sequence and the lease's end, and must change exactly one row; the change's event
 //     is appended in the same transaction.
 //   - Time is the store's own, the same for all instances, cut to microseconds; one transaction has one fixed now.
-//   - When the outcome of a commit is not known, the store executes the same write again: finding its own event there is
-//     success. If that fails, too, it answers ErrStoreUnavailable, and the caller may send the same call again.
+//   - When the outcome of a commit is not known, the store looks whether its own event is there, by executing the same write again: then
+//     it has succeeded; where nothing was committed, it decides anew on a fresh read. If that fails, too, it answers
+//     ErrStoreUnavailable, and the caller may send the same call again.
+//   - An answer that writes nothing, but may be the answer to a resend, is as durable as a write: a grant is told to nobody before the
+//     standbys that must have it do.
 //   - A write goes on when the caller hangs up; it is bounded by the store's own limit.
 //   - Byte-exact strings: nothing is folded, trimmed or normalised.
 //
-// Errors are ErrStoreUnavailable, ErrRecordTooNew, or what the decide function returned. Any other is a fault of the code: a change that
+// Errors are ErrStoreUnavailable, ErrRecordTooNew (a Refusal with the record's identity; a bare one is about an event), or what the decide
+// function returned. Any other is a fault of the code: a change that
 // a constraint refuses or that does not fit what was read, or two keys with one operation id; trying again does not help.
 type Store interface {
 	// Update reads what the read set names in one transaction, calls decide with it, and writes the change that it returns. A race that was
@@ -30,7 +34,8 @@ type Store interface {
 	Get(ctx context.Context, id OperationID) (Operation, time.Time, error)
 	// ByDownstreamKey finds an operation by what its target knows of it; absent: ErrOperationNotFound.
 	ByDownstreamKey(ctx context.Context, downstreamKey string) (OperationID, error)
-	// List returns a page of operations, in the order of its Listing, with the store's time.
+	// List returns a page of operations, in the order of its Listing, with the store's time. A record of a newer release has its identity
+	// and times only, and state 0.
 	List(ctx context.Context, q Listing) ([]Operation, time.Time, error)
 	// Due returns the ids of operations whose next check time has come, in the order (next_check_time, id), after a position.
 	Due(ctx context.Context, after DuePosition, limit int) ([]DuePosition, error)
@@ -58,7 +63,8 @@ type Siblings struct {
 	Scope Scope
 	Tool  Tool
 	Task  Task
-	// SubjectDigests under each secret of the ring; empty: without a subject.
+	// SubjectDigests under each secret of the ring; empty: without a subject. One alone that is the row's own stands for its subject: as
+	// that can't be told under other secrets, all subjects under those count.
 	SubjectDigests [][]byte
 }
 
