@@ -11,7 +11,7 @@ import (
 
 // Operation is one row of the ledger: one intended effect. Times are the store's, in UTC, to the microsecond; the zero time is "unset".
 //
-// Everything up to Fingerprint is written once, with the first insert, and never changed.
+// Everything up to Fingerprint is written once, with the first insert, and never changes, but that TargetSummary goes with retirement.
 type Operation struct {
 	ID        OperationID
 	KeyHash   KeyHash
