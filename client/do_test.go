@@ -98,13 +98,40 @@ func TestExecution(t *testing.T) {
 			want: "unknown recorded=false", reported: "succeeded T-1",
 		},
 		{
-			name:    "it is rejected",
-			execute: func(context.Context, Call) (ticket, error) { return ticket{}, fmt.Errorf("charge: %w", declined) },
-			want:    "rejected card_declined replayed=false", reported: "rejected card_declined once=true",
+			name: "it is rejected",
+			execute: func(_ context.Context, c Call) (ticket, error) {
+				return ticket{}, errors.Join(c.Sending(), fmt.Errorf("charge: %w", declined))
+			},
+			want: "rejected card_declined replayed=false", reported: "rejected card_declined once=true",
+		},
+		{
+			name:    "it is rejected, and nobody knows how often it was sent",
+			execute: func(context.Context, Call) (ticket, error) { return ticket{}, declined },
+			complete: func(*opsledgerv1.CompleteRequest) (*opsledgerv1.CompleteResponse, error) {
+				return completed(opsledgerv1.State_STATE_UNKNOWN, opsledgerv1.Disposition_DISPOSITION_APPLIED), nil
+			},
+			want: "unknown recorded=true", reported: "rejected card_declined once=false",
+		},
+		{
+			name: "it is refused before acceptance, and nobody knows how often it was sent",
+			execute: func(context.Context, Call) (ticket, error) {
+				return ticket{}, RefusedBeforeAcceptance(errors.New("429"), time.Second)
+			},
+			complete: func(*opsledgerv1.CompleteRequest) (*opsledgerv1.CompleteResponse, error) {
+				return completed(opsledgerv1.State_STATE_UNKNOWN, opsledgerv1.Disposition_DISPOSITION_APPLIED), nil
+			},
+			want: "unknown recorded=true", reported: "not executed REFUSED_BEFORE_ACCEPTANCE once=false",
+		},
+		{
+			name: "it says why nobody knows",
+			execute: func(context.Context, Call) (ticket, error) {
+				return ticket{}, Unclear(opsledgerv1.UnknownCause_UNKNOWN_CAUSE_SERVER_ERROR, errors.New("504"))
+			},
+			want: "unknown recorded=true", reported: "unknown SERVER_ERROR",
 		},
 		{
 			name:    "it is rejected while an earlier attempt may have been applied",
-			execute: func(context.Context, Call) (ticket, error) { return ticket{}, declined },
+			execute: func(_ context.Context, c Call) (ticket, error) { return ticket{}, errors.Join(c.Sending(), declined) },
 			complete: func(*opsledgerv1.CompleteRequest) (*opsledgerv1.CompleteResponse, error) {
 				return completed(opsledgerv1.State_STATE_UNKNOWN, opsledgerv1.Disposition_DISPOSITION_APPLIED), nil
 			},
@@ -258,7 +285,9 @@ func TestClaimNotGranted(t *testing.T) {
 				return tt.answer, nil
 			}}
 			var runs atomic.Int32
-			out, err := Do(t.Context(), serve(t, f), creating(&runs, fine), intent, request{})
+			e := creating(&runs, fine)
+			e.Wait = NoWait
+			out, err := Do(t.Context(), serve(t, f), e, intent, request{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -346,6 +375,10 @@ func TestRefusedBeforeClaiming(t *testing.T) {
 	for name, do := range map[string]func() error{
 		"no task": func() error { _, err := Do(t.Context(), l, good, Intent{Step: "s"}, request{}); return err },
 		"no step": func() error { _, err := Do(t.Context(), l, good, Intent{Task: "t"}, request{}); return err },
+		"both relations": func() error {
+			_, err := Do(t.Context(), l, good, Intent{Task: "t", Step: "s", Compensates: "a", Corrects: "b"}, request{})
+			return err
+		},
 		"no tool": func() error {
 			_, err := Do(t.Context(), l, Effect[request, ticket]{Execute: good.Execute}, intent, request{})
 			return err
@@ -410,7 +443,11 @@ func TestWhatAClaimSays(t *testing.T) {
 	l := serve(t, f)
 	var runs atomic.Int32
 	e := creating(&runs, fine)
-	e.Lease, e.Wait = 7*time.Second, 3*time.Second
+	intent := intent
+	intent.DependsOn, intent.DistinctFrom, intent.Compensates = []string{"a"}, []string{"b"}, "c"
+	e.Lease, e.Hint = 7*time.Second, opsledgerv1.Effect_EFFECT_UNSAFE
+	e.Summary = func(r request) string { return "ticket: " + r.Title }
+	e.Attributes = func(request) map[string]string { return map[string]string{"tool_call_id": "call_1", "bad": "\xff"} }
 	for range 2 {
 		if _, err := Do(t.Context(), l, e, intent, request{"disk full"}); err != nil {
 			t.Fatal(err)
@@ -423,6 +460,9 @@ func TestWhatAClaimSays(t *testing.T) {
 	if a.GetWorkerId() != workerID || b.GetWorkerId() != workerID {
 		t.Error("the worker id is not the process's")
 	}
+	if !cmp.Equal(a.GetDependsOn(), intent.DependsOn) || !cmp.Equal(a.GetDistinctFrom(), intent.DistinctFrom) || a.GetCompensates() != "c" {
+		t.Error("the relations are not sent")
+	}
 	if !a.GetIntentTime().AsTime().Equal(intent.Time) {
 		t.Error("the intent's time is not sent")
 	}
@@ -432,8 +472,11 @@ func TestWhatAClaimSays(t *testing.T) {
 	if string(a.GetRequestJson()) != `{"title":"disk full"}` || a.GetReserve() {
 		t.Error("the request is not sent as it is")
 	}
-	if a.GetLease().AsDuration() != e.Lease || a.GetWait().AsDuration() != e.Wait || !cmp.Equal(a.GetAcceptSchemas(), []string{"ticket/1"}) {
-		t.Error("lease, wait or schema is not sent")
+	if a.GetLease().AsDuration() != e.Lease || a.GetWait() != nil || !cmp.Equal(a.GetAcceptSchemas(), []string{"ticket/1"}) || a.GetEffectHint() != e.Hint {
+		t.Error("lease, schema or hint is not sent, or the server is asked to wait")
+	}
+	if a.GetTargetSummary() != "ticket: disk full" || !cmp.Equal(a.GetTargetAttributes(), map[string]string{"tool_call_id": "call_1", "bad": "\ufffd"}) {
+		t.Error("summary or attributes are not sent")
 	}
 }
 

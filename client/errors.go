@@ -11,6 +11,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	opsledgerv1 "github.com/opsledger/opsledger/gen/opsledger/v1"
 )
@@ -103,13 +104,63 @@ type notSentError struct{ err error }
 func (e *notSentError) Error() string { return fmt.Sprintf("nothing was sent: %v", e.err) }
 func (e *notSentError) Unwrap() error { return e.err }
 
-// Rejected is for Execute: the request has left this process exactly once, and the target answered that it decided against it
-// (FAILURE_KIND_DECLINED) or could not accept it as it is (FAILURE_KIND_INVALID), and that no effect exists. Any other kind is not
-// for workers and leaves the outcome unknown. A 5xx, a time-out, an answer that can't be read are no rejections. Code is the
-// target's; message is stored in clear and shown. In both, what is not valid UTF-8 is replaced by U+FFFD.
+// RefusedBeforeAcceptance is for Execute: the target answered that it has not taken the request, and will never act on it: a 429, or a 503
+// with the target's declared marker. Do waits for retryAfter (0: the target did not say) and claims again, as long as its
+// context, the effect's Wait and the contract's attempts allow. It counts only if the request left exactly once ([Call.Sending],
+// [OneSend]); else the outcome is unknown: an earlier copy of it may have been accepted.
+func RefusedBeforeAcceptance(err error, retryAfter time.Duration) error {
+	if err == nil {
+		err = errors.New("no cause given")
+	}
+	return &refusedBeforeError{err, retryAfter}
+}
+
+type refusedBeforeError struct {
+	err   error
+	after time.Duration
+}
+
+func (e *refusedBeforeError) Error() string {
+	return fmt.Sprintf("refused before acceptance: %v", e.err)
+}
+func (e *refusedBeforeError) Unwrap() error { return e.err }
+
+func (e *refusedBeforeError) report() *opsledgerv1.NotExecuted {
+	r := &opsledgerv1.NotExecuted{Kind: opsledgerv1.NotExecutedKind_NOT_EXECUTED_KIND_REFUSED_BEFORE_ACCEPTANCE}
+	if e.after > 0 {
+		r.RetryAfter = durationpb.New(e.after)
+	}
+	return r
+}
+
+// Rejected is for Execute: the target answered that it decided against the request (FAILURE_KIND_DECLINED) or could not accept it as it
+// is (FAILURE_KIND_INVALID), and that no effect exists. Any other kind is not for workers and leaves the outcome unknown. A 5xx, a
+// time-out, an answer that can't be read are no rejections.
+//
+// It is definite only as the answer to the only send of the only attempt, and that the request left exactly once has to be known: let
+// [OneSend] send it, or declare it by [Call.Sending]. Else the outcome is unknown, unless the contract says that the target's
+// rejections stick to the key. Code is the target's; message is stored in clear and shown. In both, what is not valid UTF-8 is
+// replaced by U+FFFD.
 func Rejected(kind opsledgerv1.FailureKind, code, message string) error {
 	return &rejectedError{&opsledgerv1.Failure{Kind: kind, Code: valid(code), Message: valid(message)}}
 }
+
+// Unclear is for Execute: the outcome could not be seen, and why. Any other error says the same without the cause, which is for
+// those who look into it; see also [Call.SetAttribute].
+func Unclear(cause opsledgerv1.UnknownCause, err error) error {
+	if err == nil {
+		err = errors.New("no cause given")
+	}
+	return &unclearError{cause, err}
+}
+
+type unclearError struct {
+	cause opsledgerv1.UnknownCause
+	err   error
+}
+
+func (e *unclearError) Error() string { return fmt.Sprintf("the outcome could not be seen: %v", e.err) }
+func (e *unclearError) Unwrap() error { return e.err }
 
 type rejectedError struct{ failure *opsledgerv1.Failure }
 
@@ -121,7 +172,7 @@ func (e *rejectedError) definite() bool {
 	return kind == opsledgerv1.FailureKind_FAILURE_KIND_DECLINED || kind == opsledgerv1.FailureKind_FAILURE_KIND_INVALID
 }
 
-// PanicError is the Cause of an [Unknown] whose Execute (or Resource) panicked. The panic goes no further: above, it would look
+// PanicError is the Cause of an [Unknown] whose Execute panicked, and the error of a call whose Prepare did. The panic goes no further: above, it would look
 // like any crash that may be tried again, while the effect may exist.
 type PanicError struct {
 	Value any
@@ -129,4 +180,4 @@ type PanicError struct {
 }
 
 // Error leaves the value out: it may hold the request.
-func (e *PanicError) Error() string { return "execute panicked" }
+func (e *PanicError) Error() string { return "the effect's code panicked" }

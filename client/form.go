@@ -38,6 +38,26 @@ func validResource(r *opsledgerv1.ResourceRef) *opsledgerv1.ResourceRef {
 	}
 }
 
+// validResult copies a result, which is the caller's.
+func validResult(r *opsledgerv1.Result) *opsledgerv1.Result {
+	out := &opsledgerv1.Result{
+		Resource: validResource(r.GetResource()), Code: valid(r.GetCode()), Attributes: validAttributes(r.GetAttributes()),
+	}
+	if r.GetSchema() != "" && len(r.GetPayload()) <= maxPayload {
+		out.Schema, out.Payload = valid(r.GetSchema()), r.GetPayload()
+	}
+	return out
+}
+
+// validAttributes copies attributes, which are the caller's.
+func validAttributes(all map[string]string) map[string]string {
+	out := make(map[string]string, len(all))
+	for name, value := range all {
+		out[valid(name)] = valid(value)
+	}
+	return out
+}
+
 // barest is a report of the same outcome with nothing in it that could be refused for its form: what happened, and to which resource.
 func barest(full *opsledgerv1.CompleteRequest) *opsledgerv1.CompleteRequest {
 	bare := &opsledgerv1.CompleteRequest{
@@ -54,7 +74,7 @@ func barest(full *opsledgerv1.CompleteRequest) *opsledgerv1.CompleteRequest {
 		}
 	case *opsledgerv1.CompleteRequest_NotExecuted:
 		bare.Outcome = &opsledgerv1.CompleteRequest_NotExecuted{
-			NotExecuted: &opsledgerv1.NotExecuted{Kind: o.NotExecuted.GetKind()},
+			NotExecuted: &opsledgerv1.NotExecuted{Kind: o.NotExecuted.GetKind(), RetryAfter: o.NotExecuted.GetRetryAfter()},
 		}
 	}
 	return bare

@@ -4,6 +4,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -88,7 +89,10 @@ func TestTooLargeForAMessage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := &fakeLedger{}
 			var runs atomic.Int32
-			out, err := Do(t.Context(), serve(t, f, grpc.MaxRecvMsgSize(messageLimit)), creating(&runs, tt.execute), intent, request{})
+			out, err := Do(t.Context(), serve(t, f, grpc.MaxRecvMsgSize(messageLimit)), creating(&runs, func(ctx context.Context, c Call) (ticket, error) {
+				v, err := tt.execute(ctx, c)
+				return v, errors.Join(c.Sending(), err)
+			}), intent, request{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -9,6 +9,8 @@ import (
 	"errors"
 	"strconv"
 	"time"
+
+	opsledgerv1 "github.com/opsledger/opsledger/gen/opsledger/v1"
 )
 
 // Intent names one side effect that a task has decided on. It must be the same in each attempt, in each process: derive it from
@@ -25,6 +27,14 @@ type Intent struct {
 	// Time at which the task decided this. A task that resumes gives the time that it stored, since the ledger answers for
 	// lost records by it. Zero: now, which is right only where this very call decides.
 	Time time.Time
+
+	// DependsOn are the ids of operations whose resources this one uses: they must have completed. Compensates, or Corrects, is
+	// the one that this undoes, or follows up on. All of them are part of what the effect is.
+	DependsOn   []string
+	Compensates string
+	Corrects    string
+	// DistinctFrom are the ids of unsettled or similar operations that this one knowingly does not repeat.
+	DistinctFrom []string
 }
 
 // Key is the ledger's key of the intent: 64 lower-case hex digits, the SHA-256 of the parts "opsledger/intent/1", task, step and
@@ -45,6 +55,19 @@ func (i Intent) validate() error {
 		return errors.New("intent: task: is required")
 	case i.Step == "":
 		return errors.New("intent: step: is required")
+	}
+	return nil
+}
+
+// relate says in the claim what the operation undoes or follows up on.
+func (i Intent) relate(claim *opsledgerv1.ClaimRequest) error {
+	switch {
+	case i.Compensates != "" && i.Corrects != "":
+		return errors.New("intent: compensates and corrects: only one may be set")
+	case i.Compensates != "":
+		claim.Relation = &opsledgerv1.ClaimRequest_Compensates{Compensates: i.Compensates}
+	case i.Corrects != "":
+		claim.Relation = &opsledgerv1.ClaimRequest_Corrects{Corrects: i.Corrects}
 	}
 	return nil
 }

@@ -71,6 +71,7 @@ type Ledger struct {
 	now           clock
 	callTimeout   time.Duration
 	reportTimeout time.Duration
+	tools         toolCache
 }
 
 // Dial prepares mutual TLS 1.3 to the ledger. It reads the files but waits for no connection, so that services can start in

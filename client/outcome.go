@@ -26,17 +26,21 @@ type Done[Res any] struct {
 	Replayed bool
 	// Redacted: the caller may know that it completed, and no more.
 	Redacted bool
-	// Result as recorded; of a redacted replay nil.
+	// WithoutLedger: the tool only reads, the ledger could not be reached, and knows nothing of it.
+	WithoutLedger bool
+	// Result as recorded; of a redacted replay, and without the ledger, nil.
 	Result *opsledgerv1.Result
-	// Operation as the ledger sees it.
+	// Operation as the ledger sees it; nil without the ledger.
 	Operation *opsledgerv1.Operation
 }
 
 // Rejection says that no effect exists, for certain, and that the same request is pointless.
 type Rejection struct {
-	Failure   *opsledgerv1.Failure
-	Replayed  bool
-	Operation *opsledgerv1.Operation
+	Failure  *opsledgerv1.Failure
+	Replayed bool
+	// WithoutLedger is as in Done.
+	WithoutLedger bool
+	Operation     *opsledgerv1.Operation
 }
 
 // Err is the rejection as an error, for callers that have no other use for it.
@@ -44,7 +48,7 @@ func (r Rejection) Err() error {
 	return fmt.Errorf("rejected: %s: %s", r.Failure.GetKind(), r.Failure.GetCode())
 }
 
-// Unknown says that the effect may exist, may come to exist, or waits for something; never that it may be tried again under
+// Unknown says that the effect may exist, may come to exist, or still waited for something when the time to wait was over; never that it may be tried again under
 // another key. It has no value. Keep OperationID, and ask with [Do] for the same intent later.
 type Unknown struct {
 	// OperationID is the ledger's name for it; empty where nothing is stored yet (a new key that is blocked).
@@ -56,6 +60,8 @@ type Unknown struct {
 	NextAction opsledgerv1.NextAction
 	// Recorded is false if this call executed and the ledger does not know what became of it: it finds out when the lease ends.
 	Recorded bool
+	// WithoutLedger is as in Done: nothing was changed, and the read may be tried again.
+	WithoutLedger bool
 	// Operation as the ledger last showed it; nil if it did not.
 	Operation *opsledgerv1.Operation
 	// Cause is what went wrong in this call, a [PanicError] among others; nil where this call did not execute. It may hold what
@@ -76,7 +82,7 @@ const (
 	ReasonAwaitingApproval
 	// ReasonBlocked: it was not sent, for a reason outside of this operation.
 	ReasonBlocked
-	// ReasonWaiting: free, but not now.
+	// ReasonWaiting: free, but not now: a person has to look at it first, or the target asked for a pause.
 	ReasonWaiting
 	// ReasonNotUnderstood: the ledger gave an answer that this release does not know.
 	ReasonNotUnderstood

@@ -11,59 +11,130 @@ import (
 	"os"
 	"runtime/debug"
 	"syscall"
+	"time"
 
 	opsledgerv1 "github.com/opsledger/opsledger/gen/opsledger/v1"
 )
 
+// performed is what became of one grant.
+type performed[Res any] struct {
+	outcome Outcome[Res]
+	// err: nothing was sent under this grant.
+	err error
+	// again: the same call may claim once more.
+	again *again
+}
+
+// again says why a call goes on after a grant.
+type again struct {
+	// unknown is what the call ends with if it can't go on; nil: nothing was sent.
+	unknown *Unknown
+	// read: the tool only reads.
+	read bool
+}
+
+func unsent(err error) error { return fmt.Errorf("nothing was sent: %w", err) }
+
 // perform executes under a grant and reports what became of it.
-func perform[Req, Res any](
-	ctx context.Context, a attempt, e Effect[Req, Res], grant *opsledgerv1.Grant, w window, req Req,
-) (Outcome[Res], error) {
-	var none Outcome[Res]
+func (r *run[Req, Res]) perform(
+	ctx context.Context, last *opsledgerv1.Operation, grant *opsledgerv1.Grant, sent time.Duration, reserved bool,
+) performed[Res] {
+	a := attempt{ledger: r.ledger, operation: grant.GetOperationId(), claimID: r.claims.request.GetClaimId(), last: last}
+	h := newHold(r.ledger.now)
+	h.begin(grant, sent, !reserved)
 	why := ctx.Err()
-	if w.left() <= 0 {
-		why = ErrWindowOver
+	if left, over := h.end(); why == nil && left <= 0 {
+		why = over
 	}
 	if why != nil {
 		a.notSent(ctx)
-		return none, fmt.Errorf("nothing was sent: %w", why)
+		return performed[Res]{err: unsent(why)}
 	}
-
-	call := Call{
-		OperationID: grant.GetOperationId(), Key: grant.GetDownstreamKey(), Epoch: grant.GetEpoch(),
-		Precondition: grant.GetPrecondition(), window: w,
-	}
-	within, cancel := w.context(ctx)
-	// runtime.Goexit in Execute (a test's FailNow) comes back only as this deferred call.
-	value, result, err := run(within, e, call, req, func() { a.markUnknown(ctx, opsledgerv1.UnknownCause_UNKNOWN_CAUSE_UNCLASSIFIED) })
-	cancel()
-
-	var (
-		unsent   *notSentError
-		rejected *rejectedError
-	)
-	switch {
-	case err == nil:
-		return succeeded(a, value, a.complete(ctx, &opsledgerv1.CompleteRequest{
-			Outcome: &opsledgerv1.CompleteRequest_Succeeded{Succeeded: result},
-		})), nil
-	case errors.As(err, &unsent):
+	within, release := h.keep(ctx, a, r.effect.Lease)
+	req, grant, err := r.prepare(within, a, h, grant, reserved, func() { release(); a.notSent(ctx) })
+	if err != nil {
+		release()
 		a.notSent(ctx)
-		// Without the mark: an Execute around this call, which may have sent something, must not pass it on as its own.
-		return none, fmt.Errorf("nothing was sent: %w", unsent.err)
-	case errors.As(err, &rejected) && rejected.definite():
-		return refusedByTarget[Res](a, rejected, a.complete(ctx, &opsledgerv1.CompleteRequest{
-			Outcome: &opsledgerv1.CompleteRequest_Rejected{Rejected: rejected.failure},
-		})), nil
-	default:
-		return Outcome[Res]{unknown: a.unknown(err, a.markUnknown(ctx, causeOf(err)))}, nil
+		var refusal *Error
+		if !errors.As(err, &refusal) {
+			return performed[Res]{err: unsent(err)}
+		}
+		done := performed[Res]{err: refusal}
+		if usedUp(refusal.err) { // the reservation has lapsed meanwhile
+			done.again = &again{}
+		}
+		return done
+	}
+	value, result, err := r.execute(within, callOf(grant, h), req, func() {
+		release()
+		a.markUnknown(ctx, opsledgerv1.UnknownCause_UNKNOWN_CAUSE_UNCLASSIFIED, h.allAttributes())
+	})
+	release()
+	if err == nil {
+		return performed[Res]{outcome: succeeded(a, value, a.complete(ctx, h.once(), &opsledgerv1.CompleteRequest{
+			Outcome: &opsledgerv1.CompleteRequest_Succeeded{Succeeded: result},
+		}))}
+	}
+	return r.failedWith(ctx, a, h, err, causeOf(within, err))
+}
+
+func callOf(grant *opsledgerv1.Grant, h *hold) Call {
+	return Call{
+		OperationID: grant.GetOperationId(), Key: grant.GetDownstreamKey(), Epoch: grant.GetEpoch(),
+		Precondition: grant.GetPrecondition(), hold: h,
 	}
 }
 
-// run calls Execute and makes an error of a panic. If the goroutine ends in Execute, gone is called.
-func run[Req, Res any](
-	ctx context.Context, e Effect[Req, Res], call Call, req Req, gone func(),
+// prepare does what comes before the send window, and begins it. An error says that nothing was sent.
+func (r *run[Req, Res]) prepare(
+	ctx context.Context, a attempt, h *hold, grant *opsledgerv1.Grant, reserved bool, gone func(),
+) (Req, *opsledgerv1.Grant, error) {
+	req := r.req
+	if r.effect.Prepare != nil {
+		err := guarded(gone, func() (err error) {
+			req, err = r.effect.Prepare(ctx, callOf(grant, h), req)
+			return err
+		})
+		if err != nil {
+			return req, nil, err
+		}
+	}
+	if ctx.Err() != nil {
+		return req, nil, context.Cause(ctx)
+	}
+	if !reserved {
+		return req, grant, nil
+	}
+	sent := h.now()
+	call, cancel := context.WithTimeout(ctx, r.ledger.callTimeout)
+	defer cancel()
+	answer, err := r.ledger.service.Start(call, &opsledgerv1.StartRequest{OperationId: a.operation, ClaimId: a.claimID})
+	if err != nil {
+		return req, nil, refused(err)
+	}
+	h.begin(answer.GetGrant(), sent, true)
+	if left, over := h.end(); left <= 0 {
+		return req, nil, over
+	}
+	return req, answer.GetGrant(), nil
+}
+
+// execute calls Execute, and reads out of a success what the ledger is asked to keep.
+func (r *run[Req, Res]) execute(
+	ctx context.Context, call Call, req Req, gone func(),
 ) (value Res, result *opsledgerv1.Result, err error) {
+	err = guarded(gone, func() (err error) {
+		value, err = r.effect.Execute(ctx, call, req)
+		return err
+	})
+	if err == nil {
+		result = r.effect.result(value)
+	}
+	return value, result, err
+}
+
+// guarded makes an error of a panic. If f ends the goroutine instead (a test's FailNow), gone is called on the way.
+func guarded(gone func(), f func() error) (err error) {
 	returned := false
 	defer func() {
 		if returned {
@@ -75,27 +146,72 @@ func run[Req, Res any](
 		}
 		gone()
 	}()
-	value, err = e.Execute(ctx, call, req)
-	if err == nil {
-		result = e.result(value)
-	}
+	err = f()
 	returned = true
-	return value, result, err
+	return err
 }
 
-// result is what the ledger is asked to keep of a value.
+// result is what the ledger is asked to keep of a value. The effect has happened: what panics here, or has no form that can be kept,
+// is left out.
 func (e Effect[Req, Res]) result(value Res) *opsledgerv1.Result {
 	r := &opsledgerv1.Result{}
+	if e.whole != nil {
+		return e.whole(value)
+	}
 	if e.Resource != nil {
-		r.Resource = validResource(e.Resource(value))
+		_ = guarded(func() {}, func() error {
+			r.Resource = validResource(e.Resource(value))
+			return nil
+		})
 	}
 	if e.Schema != "" {
-		// A value without a JSON form, or with a large one, is not kept; the effect has happened all the same.
-		if payload, err := json.Marshal(value); err == nil && len(payload) <= maxPayload {
+		var payload []byte
+		err := guarded(func() {}, func() (err error) {
+			payload, err = json.Marshal(value)
+			return err
+		})
+		if err == nil && len(payload) <= maxPayload {
 			r.Schema, r.Payload = e.Schema, payload
 		}
 	}
 	return r
+}
+
+// failedWith reports an execution that ended with an error.
+func (r *run[Req, Res]) failedWith(ctx context.Context, a attempt, h *hold, err error, cause opsledgerv1.UnknownCause) performed[Res] {
+	var (
+		never    *notSentError
+		before   *refusedBeforeError
+		rejected *rejectedError
+	)
+	switch {
+	case errors.As(err, &never) && !h.mayHaveLeft():
+		a.notSent(ctx)
+		// Without the mark: an Execute around this call, which may have sent something, must not pass it on as its own.
+		return performed[Res]{err: unsent(never.err)}
+	case errors.As(err, &before):
+		said := a.complete(ctx, h.once(), &opsledgerv1.CompleteRequest{Outcome: &opsledgerv1.CompleteRequest_NotExecuted{
+			NotExecuted: before.report(),
+		}})
+		u := a.unknown(err, said)
+		done := performed[Res]{outcome: Outcome[Res]{unknown: u}}
+		if said.applied() && said.operation.GetState() == opsledgerv1.State_STATE_RECEIVED {
+			u.Reason, done.again = ReasonWaiting, &again{unknown: u}
+		}
+		return done
+	case errors.As(err, &rejected) && rejected.definite():
+		return performed[Res]{outcome: refusedByTarget[Res](a, rejected, a.complete(ctx, h.once(), &opsledgerv1.CompleteRequest{
+			Outcome: &opsledgerv1.CompleteRequest_Rejected{Rejected: rejected.failure},
+		}))}
+	}
+	said := a.markUnknown(ctx, cause, h.allAttributes())
+	u := a.unknown(err, said)
+	done := performed[Res]{outcome: Outcome[Res]{unknown: u}}
+	// Only the ledger says that it may be executed once more, and only of what reads it says so at once.
+	if said.applied() && said.operation.GetEffect() == opsledgerv1.Effect_EFFECT_READ && said.next == opsledgerv1.NextAction_NEXT_ACTION_CLAIM_AGAIN {
+		done.again = &again{unknown: u, read: true}
+	}
+	return done
 }
 
 // succeeded is the outcome of an execution that had its effect.
@@ -107,7 +223,7 @@ func succeeded[Res any](a attempt, value Res, r reported) Outcome[Res] {
 	return Outcome[Res]{unknown: a.unknown(nil, r)}
 }
 
-// refusedByTarget is the outcome of an execution that the target rejected: definite unless an earlier attempt may have been applied.
+// refusedByTarget is the outcome of an execution that the target rejected: definite unless an earlier send may have been applied.
 func refusedByTarget[Res any](a attempt, err *rejectedError, r reported) Outcome[Res] {
 	if r.applied() && r.operation.GetState() == opsledgerv1.State_STATE_FAILED {
 		return Outcome[Res]{rejected: &Rejection{Failure: err.failure, Operation: r.operation}}
@@ -116,9 +232,14 @@ func refusedByTarget[Res any](a attempt, err *rejectedError, r reported) Outcome
 }
 
 // causeOf tells people where to look; it decides nothing.
-func causeOf(err error) opsledgerv1.UnknownCause {
+func causeOf(ctx context.Context, err error) opsledgerv1.UnknownCause {
+	var u *unclearError
+	over := context.Cause(ctx)
 	switch {
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, ErrWindowOver):
+	case errors.As(err, &u):
+		return u.cause
+	case errors.Is(err, context.Canceled) && (errors.Is(over, ErrWindowOver) || errors.Is(over, ErrLeaseOver)),
+		errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, ErrWindowOver), errors.Is(err, ErrLeaseOver):
 		return opsledgerv1.UnknownCause_UNKNOWN_CAUSE_TIMEOUT
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		return opsledgerv1.UnknownCause_UNKNOWN_CAUSE_CONNECTION_LOST

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -52,10 +51,11 @@ func (a attempt) unknown(cause error, r reported) *Unknown {
 
 // complete reports a definite outcome. If the report is refused it is made once more in its barest form: what this process knows
 // must not be lost for the form in which it says so.
-func (a attempt) complete(ctx context.Context, req *opsledgerv1.CompleteRequest) reported {
-	req.OperationId, req.ClaimId = a.operation, a.claimID
-	// Execute sends once, and Do executes once; so much stands in the contract of both.
-	req.SentExactlyOnce = req.GetNotExecuted() == nil
+//
+// That the request left exactly once is said only where it is known, by the declaration of Execute or by its transport: a rejection
+// that follows two sends may be the answer to the second, while the first had its effect.
+func (a attempt) complete(ctx context.Context, once bool, req *opsledgerv1.CompleteRequest) reported {
+	req.OperationId, req.ClaimId, req.SentExactlyOnce = a.operation, a.claimID, once
 	bare := false
 	return a.send(ctx, func(ctx context.Context) (reported, error) {
 		r, err := a.ledger.service.Complete(ctx, req)
@@ -72,24 +72,23 @@ func (a attempt) complete(ctx context.Context, req *opsledgerv1.CompleteRequest)
 // notSent frees the key. If that can't be recorded, the operation becomes unknown when its lease ends, which is the ledger's safe
 // side; it changes nothing for the caller, who learns that nothing was sent.
 func (a attempt) notSent(ctx context.Context) {
-	a.complete(ctx, &opsledgerv1.CompleteRequest{Outcome: &opsledgerv1.CompleteRequest_NotExecuted{
+	a.complete(ctx, false, &opsledgerv1.CompleteRequest{Outcome: &opsledgerv1.CompleteRequest_NotExecuted{
 		NotExecuted: &opsledgerv1.NotExecuted{Kind: opsledgerv1.NotExecutedKind_NOT_EXECUTED_KIND_NEVER_SENT},
 	}})
 }
 
 // markUnknown reports that the outcome could not be seen.
-func (a attempt) markUnknown(ctx context.Context, cause opsledgerv1.UnknownCause) reported {
-	req := &opsledgerv1.MarkUnknownRequest{OperationId: a.operation, ClaimId: a.claimID, Cause: cause}
+func (a attempt) markUnknown(ctx context.Context, cause opsledgerv1.UnknownCause, attributes map[string]string) reported {
+	req := &opsledgerv1.MarkUnknownRequest{OperationId: a.operation, ClaimId: a.claimID, Cause: cause, TargetAttributes: attributes}
 	return a.send(ctx, func(ctx context.Context) (reported, error) {
 		r, err := a.ledger.service.MarkUnknown(ctx, req)
+		if err != nil && !passes(err) && req.TargetAttributes != nil {
+			req.TargetAttributes = nil // nothing else in it can be refused for its form
+			r, err = a.ledger.service.MarkUnknown(ctx, req)
+		}
 		return reported{operation: r.GetOperation(), disposition: r.GetDisposition(), next: r.GetNextAction()}, err
 	})
 }
-
-const (
-	firstPause = 100 * time.Millisecond
-	maxPause   = 2 * time.Second
-)
 
 // passes says whether the same bytes, sent again, may be taken.
 func passes(err error) bool {
@@ -102,7 +101,7 @@ func passes(err error) bool {
 func (a attempt) send(ctx context.Context, call func(context.Context) (reported, error)) reported {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.ledger.reportTimeout)
 	defer cancel()
-	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+	for n := 0; ; n++ {
 		once, cancel := context.WithTimeout(ctx, a.ledger.callTimeout)
 		r, err := call(once)
 		cancel()
@@ -112,10 +111,8 @@ func (a attempt) send(ctx context.Context, call func(context.Context) (reported,
 		if !passes(err) {
 			return reported{err: err}
 		}
-		select {
-		case <-ctx.Done():
+		if !pause(ctx, grown(n, maxPause)) {
 			return reported{err: err}
-		case <-time.After(pause):
 		}
 	}
 }

@@ -3,9 +3,12 @@
 package client
 
 import (
-	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
+
+	opsledgerv1 "github.com/opsledger/opsledger/gen/opsledger/v1"
 )
 
 // clock tells the time that has passed since some moment; it never goes back.
@@ -21,43 +24,25 @@ func uptime() time.Duration {
 	return time.Since(start)
 }
 
-// ErrWindowOver is the cause of the end of an execution's context, and of the error of a [Do] whose grant came too late.
-var ErrWindowOver = errors.New("the send window of the grant is over")
+// Why an execution may not send, or no longer; causes of the end of its context, and of the error of a [Do] that sent nothing.
+var (
+	// ErrWindowOver: nothing was sent, and the send window of the grant is over.
+	ErrWindowOver = errors.New("the send window of the grant is over")
+	// ErrLeaseOver: the lease could not be extended in time, or as far as the execution took.
+	ErrLeaseOver = errors.New("the lease of the grant is over")
+	// ErrSentAlready: a grant permits one send.
+	ErrSentAlready = errors.New("something was sent under this grant already")
+	// ErrNotStarted: the operation is reserved; only Execute may send.
+	ErrNotStarted = errors.New("the grant is a reservation that has not started")
+	// ErrNoGrant: the context or call is not the one that Execute was given.
+	ErrNoGrant = errors.New("there is no grant in this context")
+)
 
-// watchInterval is how long after a suspension an execution may not have noticed that its window is over: timers count
-// no suspension, so the clock is read again. [Call.MaySend] reads it at once.
-const watchInterval = 200 * time.Millisecond
+// StoppedError is the cause of the end of an execution that the ledger wants to stop: a newer grant exists, a person has the operation,
+// it has settled. Execute returns what it knows.
+type StoppedError struct{ Reason opsledgerv1.WaitReason }
 
-// window is the time within which the holder of a grant may send.
-type window struct {
-	now clock
-	end time.Duration
-}
-
-func (w window) left() time.Duration { return w.end - w.now() }
-
-// context ends with the window at the latest.
-func (w window) context(parent context.Context) (context.Context, context.CancelFunc) {
-	// The deadline is for transports that pass one on; it is also the timer of the usual case.
-	ctx, stop := context.WithTimeoutCause(parent, w.left(), ErrWindowOver)
-	ctx, cancel := context.WithCancelCause(ctx)
-	go func() {
-		ticker := time.NewTicker(watchInterval)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-ticker.C:
-				if w.left() <= 0 {
-					cancel(ErrWindowOver)
-					return
-				}
-			}
-		}
-	}()
-	return ctx, func() {
-		cancel(context.Canceled)
-		stop()
-	}
+// Error names the reason.
+func (e *StoppedError) Error() string {
+	return fmt.Sprintf("stopped by the ledger: %s", strings.TrimPrefix(e.Reason.String(), "WAIT_REASON_"))
 }

@@ -60,29 +60,91 @@ func TestGrantThatComesTooLate(t *testing.T) {
 	}
 }
 
+// holding is a hold of a grant under way, with a clock of the test's, and its execution's context.
+func holding(t *testing.T, now clock, sendEnd, leaseEnd time.Duration) (Call, context.Context) {
+	h := newHold(now)
+	h.started, h.sendEnd, h.leaseEnd = true, sendEnd, leaseEnd
+	ctx, release := h.keep(t.Context(), attempt{}, 0)
+	t.Cleanup(release)
+	return Call{hold: h}, ctx
+}
+
 // TestSuspension: a machine that slept through its window notices by the clock that went on, although no timer did.
 func TestSuspension(t *testing.T) {
+	for name, tt := range map[string]struct {
+		sends bool
+		slept time.Duration
+		want  error // nil: the context goes on
+	}{
+		"through its window, nothing was sent":    {false, time.Hour, ErrWindowOver},
+		"through its window, and had sent":        {true, time.Hour, nil},
+		"through its lease, and had sent":         {true, 2 * time.Hour, ErrLeaseOver},
+		"not at all":                              {false, 0, nil},
+		"through its lease, and nothing was sent": {false, 2 * time.Hour, ErrWindowOver},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var slept atomic.Int64
+				began := time.Now()
+				call, ctx := holding(t, func() time.Duration { return time.Since(began) + time.Duration(slept.Load()) }, time.Hour, 2*time.Hour)
+				time.Sleep(time.Second)
+				if ctx.Err() != nil || !call.MaySend() {
+					t.Fatal("over too early")
+				}
+				if tt.sends {
+					if err := call.Sending(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				slept.Store(int64(tt.slept))
+				if err := call.Sending(); !tt.sends && !errors.Is(err, tt.want) || tt.sends && err == nil {
+					t.Errorf("it may send: %v", err)
+				}
+				if tt.slept == 0 {
+					return
+				}
+				time.Sleep(watchInterval)
+				synctest.Wait()
+				if !errors.Is(context.Cause(ctx), tt.want) {
+					t.Errorf("the context was ended by %v, want %v", context.Cause(ctx), tt.want)
+				}
+			})
+		})
+	}
+}
+
+// TestDeadlineMoves: what a transport passes on as the deadline is the send window's end, and the lease's once something was sent.
+func TestDeadlineMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var slept atomic.Int64
 		began := time.Now()
-		w := window{now: func() time.Duration { return time.Since(began) + time.Duration(slept.Load()) }, end: time.Hour}
-		call := Call{window: w}
-		ctx, cancel := w.context(t.Context())
+		call, ctx := holding(t, func() time.Duration { return time.Since(began) }, time.Minute, time.Hour)
+		if d, ok := ctx.Deadline(); !ok || !d.Equal(began.Add(time.Minute)) {
+			t.Errorf("the deadline is %v", d.Sub(began))
+		}
+		if err := call.Sending(); err != nil {
+			t.Fatal(err)
+		}
+		if d, ok := ctx.Deadline(); !ok || !d.Equal(began.Add(time.Hour)) {
+			t.Errorf("the deadline is %v", d.Sub(began))
+		}
+		if err := call.Sending(); !errors.Is(err, ErrSentAlready) {
+			t.Errorf("a second send under one grant: %v", err)
+		}
+		sooner, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		time.Sleep(time.Second)
-		if ctx.Err() != nil || !call.MaySend() {
-			t.Fatal("over too early")
-		}
-		slept.Store(int64(time.Hour))
-		if call.MaySend() {
-			t.Error("it may still send")
-		}
-		time.Sleep(watchInterval)
-		synctest.Wait()
-		if !errors.Is(context.Cause(ctx), ErrWindowOver) {
-			t.Errorf("the context was ended by %v", context.Cause(ctx))
+		if d, _ := (execution{sooner, call.hold}).Deadline(); !d.Equal(began.Add(time.Second)) {
+			t.Errorf("the caller's deadline became %v", d.Sub(began))
 		}
 	})
+}
+
+// TestNoGrant: a call that nobody was given permits nothing.
+func TestNoGrant(t *testing.T) {
+	var c Call
+	c.SetAttribute("a", "b")
+	if err := c.Sending(); !errors.Is(err, ErrNoGrant) || c.MaySend() {
+		t.Errorf("it may send: %v", err)
+	}
 }
 
 // TestCallerGone: a caller that has gone before the execution sent nothing; one that goes during it is reported for all the same.
@@ -93,10 +155,10 @@ func TestCallerGone(t *testing.T) {
 		f := &fakeLedger{}
 		l := serve(t, f)
 		var runs atomic.Int32
-		a := attempt{ledger: l, operation: operationID, claimID: "c"}
-		_, err := perform(ctx, a, creating(&runs, fine), granted(time.Minute).GetGranted(), window{l.now, l.now() + time.Minute}, request{})
-		if !errors.Is(err, context.Canceled) || runs.Load() != 0 {
-			t.Errorf("error %v after %d executions", err, runs.Load())
+		r := newRun(l, creating(&runs, fine), &opsledgerv1.ClaimRequest{}, request{})
+		done := r.perform(ctx, nil, granted(time.Minute).GetGranted(), l.now(), false)
+		if !errors.Is(done.err, context.Canceled) || done.again != nil || runs.Load() != 0 {
+			t.Errorf("error %v after %d executions", done.err, runs.Load())
 		}
 		if len(f.completes) != 1 || f.completes[0].GetNotExecuted() == nil {
 			t.Error("the grant was not given back")
