@@ -37,8 +37,12 @@ func (s *Server) Claim(ctx context.Context, req *pb.ClaimRequest) (*pb.ClaimResp
 			waited = time.Since(arrived) // before the decision, so that no time is given that is not there
 		}
 		cmd.ToolAllowed = s.toolAllowed(c, cmd.Key.Tool) // by the policy of this moment
-		var err error
+		leave, err := s.enter(ctx, c, id, cmd.Key.Subject)
+		if err != nil {
+			return true, err
+		}
 		answer, err = s.ledger.Claim(ctx, cmd, digests)
+		leave(answer)
 		return !mayYetMove(answer.Outcome), err
 	})
 	if err == nil {

@@ -54,10 +54,12 @@ type setup struct {
 	meter     metric.Meter
 	strict    bool
 	// updated, if set, is sent to after each Update of the store.
-	updated  chan struct{}
-	ring     *fingerprint.Ring
-	store    ledger.Store                                        // nil: SQLite in a fresh file
-	service  func(pb.LedgerServiceServer) pb.LedgerServiceServer // wraps the server
+	updated chan struct{}
+	ring    *fingerprint.Ring
+	store   ledger.Store                                        // nil: SQLite in a fresh file
+	service func(pb.LedgerServiceServer) pb.LedgerServiceServer // wraps the server
+	// limits, if set, are those of every scope, and of every subject.
+	limits   *[2]rpc.Limits
 	identify func(ctx context.Context) (ledger.Principal, error) // nil: the test's own metadata
 }
 
@@ -92,7 +94,17 @@ func newWorld(t *testing.T, s setup) *world {
 	}
 	w.store = s.store
 	w.ledger = ledger.New(s.store, w.contracts)
-	server, err := rpc.New(w.ledger, w.policy, w.ring, s.identify, rpc.Options{Log: s.log, Meter: s.meter, Strict: func() bool { return s.strict }})
+	var limiter *rpc.Limiter
+	if s.limits != nil {
+		var err error
+		limiter, err = rpc.NewLimiter(w.policy, s.identify, func(ledger.Principal) (scope, subject rpc.Limits) { return s.limits[0], s.limits[1] }, s.meter)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	server, err := rpc.New(w.ledger, w.policy, w.ring, s.identify, rpc.Options{
+		Log: s.log, Meter: s.meter, Strict: func() bool { return s.strict }, Limiter: limiter,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +112,7 @@ func newWorld(t *testing.T, s setup) *world {
 	if s.service != nil {
 		service = s.service(server)
 	}
-	w.client = serve(t, service, rpc.Interceptors(gate{}, rpc.InterceptorOptions{Log: s.log, Draining: w.draining.Load}))
+	w.client = serve(t, service, rpc.Interceptors(gate{}, rpc.InterceptorOptions{Log: s.log, Draining: w.draining.Load, Limiter: limiter}))
 	return w
 }
 

@@ -34,11 +34,13 @@ type InterceptorOptions struct {
 	Log *slog.Logger
 	// Draining reports that the server is about to stop: no new leases then; nil: never.
 	Draining func() bool
+	// Limiter of requests per second; nil: there is no limit. Give the same one to the Server.
+	Limiter *Limiter
 }
 
 // Interceptors are the server options that put every call through the same chain: a panic is caught, the call is logged, the gate asks
-// who calls and whether the method is theirs, what is no message of the contract is refused, a server about to stop gives no new leases,
-// and the call gets a deadline.
+// who calls and whether the method is theirs, the limiter whether that is not too often, what is no message of the contract is refused, a
+// server about to stop gives no new leases, and the call gets a deadline.
 func Interceptors(gate Gate, o InterceptorOptions) []grpc.ServerOption {
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -65,6 +67,7 @@ func Interceptors(gate Gate, o InterceptorOptions) []grpc.ServerOption {
 			recovery.UnaryServerInterceptor(caught),
 			selector.UnaryServerInterceptor(logging.UnaryServerInterceptor(logged, options...), notHealth),
 			gate.Unary,
+			o.Limiter.unary(o.Log),
 			decoded(o.Log),
 			drain(o.Log, o.Draining),
 			deadline(o.Log),

@@ -15,7 +15,7 @@ import (
 // points are the failpoints around one command.
 type points struct{ before, after failpoint.Name }
 
-// do decides a command between its failpoints, and measures an operation that it settles. decide is the core's Do or Start; may says who
+// do decides a command between its failpoints, measures an operation that it settles, and lets the limiter hear how it stands. decide is the core's Do or Start; may says who
 // may be told of a record that can't be read.
 func (s *Server) do(
 	ctx context.Context, p points, decide decide, id ledger.OperationID, may ledger.May, prepare ledger.Prepare,
@@ -35,6 +35,7 @@ func (s *Server) do(
 		s.metrics.rejected(ctx, "dropped")
 	}
 	if op := answer.Operation; op != nil {
+		s.hear(op, answer.Now)
 		annotate(ctx, op.Tool, op.ID)
 		annotateFingerprint(ctx, op.Fingerprint)
 		if op.State.Final() && !before.Final() {

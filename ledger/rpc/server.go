@@ -31,9 +31,11 @@ type Options struct {
 	Strict func() bool
 	// ToolValidFor is how long clients may rely on GetTool; 0: 5 minutes.
 	ToolValidFor time.Duration
+	// Limiter of live operations; nil: there is no limit.
+	Limiter *Limiter
 }
 
-// Server implements LedgerService. It holds no state of its own and is safe for concurrent use.
+// Server implements LedgerService. It holds no state of its own besides what its limiter counts, and is safe for concurrent use.
 type Server struct {
 	pb.UnimplementedLedgerServiceServer
 
@@ -45,6 +47,7 @@ type Server struct {
 	metrics  *metrics
 	strict   func() bool
 	validFor time.Duration
+	limiter  *Limiter
 }
 
 // New makes a server. A policy that also has the method HasAnyRole(ledger.Principal, ledger.Role) bool lets it refuse a caller
@@ -65,6 +68,7 @@ func New(l *ledger.Ledger, policy ledger.Policy, ring *fingerprint.Ring, identif
 	}
 	return &Server{
 		ledger: l, policy: policy, ring: ring, identify: identify, log: o.Log, metrics: m, strict: o.Strict, validFor: o.ToolValidFor,
+		limiter: o.Limiter,
 	}, nil
 }
 
