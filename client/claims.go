@@ -19,8 +19,9 @@ const (
 	claimSends = 3
 	// claimDraws is how many claim ids one question may need: one that the ledger calls used up is drawn anew.
 	claimDraws = 3
-	// longestLookup is the longest that one Lookup may wait.
-	longestLookup = time.Minute
+	// firstLookup and longestLookup are how long one Lookup may wait.
+	firstLookup   = time.Second
+	longestLookup = 10 * time.Second
 	// firstPause and maxPause are the pauses between attempts to reach somebody.
 	firstPause = 100 * time.Millisecond
 	maxPause   = 2 * time.Second
@@ -55,6 +56,7 @@ func (c *claims) ask(ctx context.Context) (*opsledgerv1.ClaimResponse, time.Dura
 		answer, sent, err := c.ledger.claim(ctx, c.request)
 		switch {
 		case err == nil && !waits(answer):
+			c.last, c.rounds = nil, 0
 			return answer, sent, nil
 		case err == nil:
 			c.last = answer
@@ -137,31 +139,38 @@ func (c *claims) patience(ctx context.Context, answer *opsledgerv1.ClaimResponse
 	case id == "" || reason == ReasonBlocked: // nothing is stored, or it waits for another one: only a claim looks at that
 		return pause(ctx, min(max(wait.GetRetryAfter().AsDuration(), grown(c.rounds, maxPause)), personPause))
 	default:
-		return c.look(ctx, id, answer.GetNextAction(), wait.GetRetryAfter().AsDuration())
+		return c.look(ctx, answer)
 	}
 }
 
-// look waits with Lookup until it no longer stands as it did, or until the time at which the ledger said to ask again.
-func (c *claims) look(ctx context.Context, id string, stood opsledgerv1.NextAction, retryAfter time.Duration) bool {
-	wait := longestLookup
-	if retryAfter > 0 {
-		wait = min(wait, retryAfter)
-	}
+// look waits with Lookup until it no longer stands as it did, or until the time at which the ledger said to ask again. One Lookup waits
+// until there is something to do; that an execution has become unknown is nothing to do, so each of them waits for a bounded time.
+func (c *claims) look(ctx context.Context, answer *opsledgerv1.ClaimResponse) bool {
+	_, stood := reasonOf(answer)
+	until := c.ledger.now() + stood.GetRetryAfter().AsDuration()
 	for n := 0; ; n++ {
+		wait := grownFrom(firstLookup, n, longestLookup)
+		if stood.GetRetryAfter() != nil {
+			wait = max(min(wait, until-c.ledger.now()), 0)
+		}
+		asked := c.ledger.now()
 		call, cancel := context.WithTimeout(ctx, c.ledger.callTimeout+wait)
 		found, err := c.ledger.service.Lookup(call, &opsledgerv1.LookupRequest{
-			Selector: &opsledgerv1.LookupRequest_OperationId{OperationId: id}, Subject: c.request.GetKey().GetSubject(),
-			Wait: durationpb.New(wait),
+			Selector: &opsledgerv1.LookupRequest_OperationId{OperationId: answer.GetOperation().GetId()},
+			Subject:  c.request.GetKey().GetSubject(), Wait: durationpb.New(wait),
 		})
 		cancel()
-		person := stood == opsledgerv1.NextAction_NEXT_ACTION_WAIT_FOR_PERSON
+		person := found.GetNextAction() == opsledgerv1.NextAction_NEXT_ACTION_WAIT_FOR_PERSON
+		over := stood.GetRetryAfter() != nil && c.ledger.now() >= until
 		switch {
 		case ctx.Err() != nil:
 			return false
-		case err == nil && !(person && found.GetNextAction() == stood), err != nil && !passes(err): // a claim tells what it is
-			return true
+		case err != nil && !passes(err), err == nil && (over || found.GetWaiting().GetReason() != stood.GetReason()):
+			return true // a claim tells what it is
+		case err == nil && !person && wait > 0 && c.ledger.now()-asked >= wait/2:
+			continue
 		}
-		// A person takes longer than a server should hold a call for, and the ledger may be away.
+		// A person takes longer than a server should hold a call for; and the ledger may be away, or drain and hold no call.
 		if !pause(ctx, grown(n, personPause)) {
 			return false
 		}
@@ -169,7 +178,11 @@ func (c *claims) look(ctx context.Context, id string, stood opsledgerv1.NextActi
 }
 
 // grown is the pause after n attempts.
-func grown(n int, most time.Duration) time.Duration { return min(firstPause<<min(n, 10), most) }
+func grown(n int, most time.Duration) time.Duration { return grownFrom(firstPause, n, most) }
+
+func grownFrom(first time.Duration, n int, most time.Duration) time.Duration {
+	return min(first<<min(n, 10), most)
+}
 
 // pause waits; false: the context has ended.
 func pause(ctx context.Context, d time.Duration) bool {

@@ -33,6 +33,8 @@ type fakeLedger struct {
 
 	claim    func(context.Context, *opsledgerv1.ClaimRequest) (*opsledgerv1.ClaimResponse, error)
 	complete func(*opsledgerv1.CompleteRequest) (*opsledgerv1.CompleteResponse, error)
+	lookup   func(*opsledgerv1.LookupRequest) (*opsledgerv1.LookupResponse, error)
+	renew    func(*opsledgerv1.RenewRequest) (*opsledgerv1.RenewResponse, error)
 	mark     func(*opsledgerv1.MarkUnknownRequest) (*opsledgerv1.MarkUnknownResponse, error)
 }
 
@@ -75,6 +77,17 @@ func (f *fakeLedger) MarkUnknown(_ context.Context, r *opsledgerv1.MarkUnknownRe
 		Disposition: opsledgerv1.Disposition_DISPOSITION_APPLIED,
 		NextAction:  opsledgerv1.NextAction_NEXT_ACTION_WAIT,
 	}, nil
+}
+
+func (f *fakeLedger) Lookup(_ context.Context, r *opsledgerv1.LookupRequest) (*opsledgerv1.LookupResponse, error) {
+	return f.lookup(r)
+}
+
+func (f *fakeLedger) Renew(_ context.Context, r *opsledgerv1.RenewRequest) (*opsledgerv1.RenewResponse, error) {
+	if f.renew == nil {
+		return &opsledgerv1.RenewResponse{Lease: durationpb.New(time.Minute)}, nil
+	}
+	return f.renew(r)
 }
 
 func operation(s opsledgerv1.State) *opsledgerv1.Operation {

@@ -229,16 +229,20 @@ func (h *hold) renew(ctx context.Context, a attempt, lease time.Duration) {
 	if lease > 0 {
 		request.Lease = durationpb.New(lease)
 	}
-	extend := true
+	extend, failures := true, 0
 	for {
-		timer := time.NewTimer(max(h.leaseLeft()/3, leastRenewal))
+		next := h.leaseLeft() / 3
+		if failures > 0 {
+			next = min(next, grown(failures, maxPause))
+		}
+		timer := time.NewTimer(max(next, leastRenewal))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
 			return
 		case <-timer.C:
-			if !extend {
-				return
+			if !extend && failures == 0 {
+				continue
 			}
 		case <-h.poked:
 			timer.Stop()
@@ -264,11 +268,10 @@ func (h *hold) renew(ctx context.Context, a attempt, lease time.Duration) {
 			case len(request.GetTargetAttributes()) == 0:
 				return // the lease ends by itself
 			} // else they are refused for their form, perhaps
-			if !pause(ctx, min(h.leaseLeft()/3, maxPause)) {
-				return
-			}
+			failures++
 			continue
 		}
+		failures = 0
 		h.renewed(sent, answer.GetLease().AsDuration())
 		if answer.GetStop() {
 			// A lease that can't be extended any more is still one until it ends.

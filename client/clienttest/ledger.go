@@ -49,15 +49,16 @@ func Contract(tool string, effect ledger.Effect) ledger.Contract {
 
 // Ledger is a ledger in memory with one caller, who may everything. It is safe for concurrent use.
 type Ledger struct {
-	store    *store
-	ledger   *ledger.Ledger
-	server   *grpc.Server
-	service  opsledgerv1.LedgerServiceServer
-	listener *bufconn.Listener
-	tcp      net.Listener
-	served   sync.WaitGroup
-	conn     *grpc.ClientConn
-	options  Options
+	store     *store
+	contracts contracts
+	ledger    *ledger.Ledger
+	server    *grpc.Server
+	service   opsledgerv1.LedgerServiceServer
+	listener  *bufconn.Listener
+	tcp       net.Listener
+	served    sync.WaitGroup
+	conn      *grpc.ClientConn
+	options   Options
 
 	mu     sync.Mutex
 	down   bool
@@ -79,11 +80,10 @@ func New(t testing.TB, o Options) *Ledger {
 // Start starts a ledger for programs that are no test. Close ends it.
 func Start(o Options) (*Ledger, error) {
 	l := &Ledger{store: newStore(), options: o, faults: map[Method][]Fault{}, calls: map[Method]int{}}
-	declared := contracts{}
 	for _, c := range o.Contracts {
-		declared[c.Tool] = c
+		l.Declare(c)
 	}
-	l.ledger = ledger.New(l.store, declared)
+	l.ledger = ledger.New(l.store, &l.contracts)
 	key := make([]byte, fingerprint.MinSecretSize)
 	if _, err := rand.Read(key); err != nil {
 		return nil, fmt.Errorf("start a ledger for tests: %w", err)
@@ -137,6 +137,9 @@ func (l *Ledger) Service() opsledgerv1.LedgerServiceClient {
 	return opsledgerv1.NewLedgerServiceClient(l.conn)
 }
 
+// Declare puts a contract in force, as if its owner had changed it.
+func (l *Ledger) Declare(c ledger.Contract) { l.contracts.declared.Store(c.Tool, c) }
+
 // Advance moves the ledger's clock: leases end, pauses and settle times pass.
 func (l *Ledger) Advance(d time.Duration) { l.store.advance(d) }
 
@@ -187,11 +190,12 @@ func (policy) HasRole(_ ledger.Principal, role ledger.Role, _ ledger.Tool) bool 
 	return role == ledger.RoleReconciler
 }
 
-type contracts map[ledger.Tool]ledger.Contract
+// contracts are those in force now.
+type contracts struct{ declared sync.Map }
 
-func (c contracts) Contract(tool ledger.Tool) (ledger.Contract, bool) {
-	if contract, ok := c[tool]; ok {
-		return contract, true
+func (c *contracts) Contract(tool ledger.Tool) (ledger.Contract, bool) {
+	if contract, ok := c.declared.Load(tool); ok {
+		return contract.(ledger.Contract), true
 	}
 	return ledger.DefaultContract(tool), false
 }

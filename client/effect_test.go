@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package client_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/opsledger/opsledger/client"
+	"github.com/opsledger/opsledger/client/clienttest"
+	opsledgerv1 "github.com/opsledger/opsledger/gen/opsledger/v1"
+	"github.com/opsledger/opsledger/ledger"
+)
+
+// kinds of the events of an operation.
+func kinds(t *testing.T, l *clienttest.Ledger, operation string) []string {
+	t.Helper()
+	history, err := l.History(t.Context(), operation)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, e := range history {
+		all = append(all, e.Kind.String())
+	}
+	return all
+}
+
+// TestReservation: what Prepare does happens before anything may be sent; the send window begins at Start.
+func TestReservation(t *testing.T) {
+	for name, tt := range map[string]struct {
+		prepare func(context.Context, client.Call, request, *clienttest.Ledger) (request, error)
+		fault   clienttest.Fault
+		want    string
+		next    string // told to a second call
+		events  []string
+	}{
+		"it prepares": {
+			func(_ context.Context, c client.Call, r request, _ *clienttest.Ledger) (request, error) {
+				if err := c.Sending(); !errors.Is(err, client.ErrNotStarted) || c.Key == "" {
+					return r, errors.New("it may send before the start")
+				}
+				return request{"prepared"}, nil
+			}, 0, "done {prepared}", "done {prepared} replayed", []string{"GRANTED", "STARTED", "COMPLETED"},
+		},
+		"it fails": {
+			func(_ context.Context, _ client.Call, r request, _ *clienttest.Ledger) (request, error) {
+				return r, errors.New("no file")
+			},
+			0, "error: nothing was sent: no file", "error: nothing was sent: no file", nil,
+		},
+		"it panics": {
+			func(context.Context, client.Call, request, *clienttest.Ledger) (request, error) { panic("x") },
+			0, "error: nothing was sent: the effect's code panicked", "error: nothing was sent: the effect's code panicked", nil,
+		},
+		"the reservation lapses, and is asked for again": {
+			func(_ context.Context, _ client.Call, r request, l *clienttest.Ledger) (request, error) {
+				if l.Calls(clienttest.Claim) == 1 {
+					l.Advance(time.Hour)
+				}
+				return r, nil
+			}, 0, "done {10.00}", "done {10.00} replayed", nil,
+		},
+		"the start's answer is lost": {
+			func(_ context.Context, _ client.Call, r request, _ *clienttest.Ledger) (request, error) {
+				return r, nil
+			},
+			clienttest.LostResponse, "error: nothing was sent: claim: rpc error: code = DeadlineExceeded desc = context deadline exceeded", "done {10.00}", nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := clienttest.New(t, clienttest.Options{Contracts: contracts(), Client: quick})
+			if tt.fault != 0 {
+				l.Inject(clienttest.Begin, tt.fault)
+			}
+			e := client.Effect[request, charge]{
+				Tool: "card.charge", Schema: "charge/1",
+				Prepare: func(ctx context.Context, c client.Call, r request) (request, error) { return tt.prepare(ctx, c, r, l) },
+				Execute: func(_ context.Context, c client.Call, r request) (charge, error) {
+					return charge{r.Amount}, c.Sending()
+				},
+			}
+			intent := intended(t)
+			out, err := client.Do(bounded(t), l.Client(), e, intent, ten)
+			if got := told(out, err); got != tt.want {
+				t.Errorf("told %q, want %q", got, tt.want)
+			}
+			if tt.events != nil {
+				if diff := cmp.Diff(tt.events, kinds(t, l, operationOf(out))); diff != "" {
+					t.Errorf("events (-want +got):\n%s", diff)
+				}
+			}
+			if got := told(client.Do(bounded(t), l.Client(), e, intent, ten)); got != tt.next {
+				t.Errorf("then told %q, want %q", got, tt.next)
+			}
+		})
+	}
+}
+
+// TestGoexitInPrepare: nothing was sent, so the key is free.
+func TestGoexitInPrepare(t *testing.T) {
+	l := clienttest.New(t, clienttest.Options{Contracts: contracts()})
+	e, intent := charging(charged), intended(t)
+	gone := e
+	gone.Prepare = func(context.Context, client.Call, request) (request, error) {
+		runtime.Goexit()
+		return request{}, nil
+	}
+	ended, ctx := make(chan struct{}), bounded(t)
+	go func() {
+		defer close(ended)
+		_, _ = client.Do(ctx, l.Client(), gone, intent, ten)
+	}()
+	<-ended
+	if got := told(client.Do(ctx, l.Client(), e, intent, ten)); got != "done {C-1}" {
+		t.Errorf("told %q", got)
+	}
+}
+
+// awkward has a JSON form that panics.
+type awkward struct{ ID string }
+
+func (awkward) MarshalJSON() ([]byte, error) { panic("a canary") }
+
+// TestPanicAfterSuccess: the effect has happened, so it is reported, without what could not be made of it.
+func TestPanicAfterSuccess(t *testing.T) {
+	for name, tt := range map[string]struct {
+		resource func(awkward) *opsledgerv1.ResourceRef
+		want     *opsledgerv1.Result
+	}{
+		"in Resource":    {func(awkward) *opsledgerv1.ResourceRef { panic("a canary") }, &opsledgerv1.Result{}},
+		"in MarshalJSON": {func(a awkward) *opsledgerv1.ResourceRef { return &opsledgerv1.ResourceRef{Id: a.ID} }, &opsledgerv1.Result{Resource: &opsledgerv1.ResourceRef{Id: "A-1"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := clienttest.New(t, clienttest.Options{Contracts: contracts()})
+			e := client.Effect[request, awkward]{
+				Tool: "card.charge", Schema: "charge/1", Resource: tt.resource,
+				Execute: func(context.Context, client.Call, request) (awkward, error) { return awkward{"A-1"}, nil },
+			}
+			out, err := client.Do(bounded(t), l.Client(), e, intended(t), ten)
+			if got := told(out, err); got != "done {A-1}" {
+				t.Fatalf("told %q", got)
+			}
+			client.Match(out, func(d client.Done[awkward]) bool {
+				if diff := cmp.Diff(tt.want, d.Result, protocmp.Transform()); diff != "" {
+					t.Errorf("reported (-want +got):\n%s", diff)
+				}
+				return true
+			}, func(client.Rejection) bool { return false }, func(client.Unknown) bool { return false })
+		})
+	}
+}
+
+// TestRenewedAtTheLedger: an execution that takes longer than its lease keeps it, within the total.
+func TestRenewedAtTheLedger(t *testing.T) {
+	renewed := make(chan struct{}, 100)
+	keyed := contracts()[0]
+	keyed.LeaseDefault, keyed.LeaseMax, keyed.SendWithin = 900*time.Millisecond, time.Second, 500*time.Millisecond
+	l := clienttest.New(t, clienttest.Options{Contracts: []ledger.Contract{keyed}, Decided: func(m clienttest.Method) {
+		if m == clienttest.Renew {
+			renewed <- struct{}{}
+		}
+	}})
+	got := told(client.Do(bounded(t), l.Client(), charging(func(ctx context.Context, c client.Call) (charge, error) {
+		if err := c.Sending(); err != nil {
+			return charge{}, err
+		}
+		for range 4 { // a third of the lease each
+			select {
+			case <-renewed:
+			case <-ctx.Done():
+				return charge{}, context.Cause(ctx)
+			}
+		}
+		return charge{"C-1"}, nil
+	}), intended(t), ten))
+	if got != "done {C-1}" {
+		t.Errorf("told %q", got)
+	}
+}
+
+// TestCreateOrReturn: the plain form.
+func TestCreateOrReturn(t *testing.T) {
+	l := clienttest.New(t, clienttest.Options{Contracts: contracts()})
+	key := client.Key{Tool: "card.charge", Task: "order-1", Key: "k-1"}
+	result := &opsledgerv1.Result{Resource: &opsledgerv1.ResourceRef{Type: "charge", Id: "C-1"}, Code: "created"}
+	creates := 0
+	create := func(context.Context, client.Call) (*opsledgerv1.Result, error) {
+		creates++
+		return result, nil
+	}
+	for n, want := range []bool{false, true} {
+		out, err := client.CreateOrReturn(bounded(t), l.Client(), key, []byte("hash"), create)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client.Match(out, func(d client.Done[*opsledgerv1.Result]) bool {
+			if diff := cmp.Diff(result, d.Value, protocmp.Transform()); diff != "" || d.Replayed != want || !d.HasValue {
+				t.Errorf("call %d: replayed %v, value (-want +got):\n%s", n, d.Replayed, diff)
+			}
+			return true
+		}, func(client.Rejection) bool { t.Error("rejected"); return false }, func(client.Unknown) bool { t.Error("unknown"); return false })
+	}
+	if creates != 1 {
+		t.Errorf("created %d times", creates)
+	}
+	_, err := client.CreateOrReturn(bounded(t), l.Client(), key, []byte("another hash"), create)
+	if client.ReasonOf(err) != opsledgerv1.ErrorReason_ERROR_REASON_FINGERPRINT_CONFLICT {
+		t.Errorf("another request under the key: %v", err)
+	}
+	key.Key = "k-2"
+	out, err := client.CreateOrReturn(bounded(t), l.Client(), key, []byte("hash"), func(context.Context, client.Call) (*opsledgerv1.Result, error) { return nil, nil })
+	if got := told(out, err); got != "unknown" {
+		t.Errorf("neither a result nor an error is %q", got)
+	}
+	for name, missing := range map[string]func(*client.Key){
+		"tool": func(k *client.Key) { k.Tool = "" }, "task": func(k *client.Key) { k.Task = "" }, "key": func(k *client.Key) { k.Key = "" },
+	} {
+		k := key
+		missing(&k)
+		if _, err := client.CreateOrReturn(bounded(t), l.Client(), k, []byte("hash"), create); err == nil {
+			t.Errorf("no error without a %s", name)
+		}
+	}
+	if _, err := client.CreateOrReturn(bounded(t), l.Client(), key, nil, create); err == nil {
+		t.Error("no error without a hash")
+	}
+}
