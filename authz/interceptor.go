@@ -72,14 +72,13 @@ func (i *Interceptor) admit(ctx context.Context, method string) (context.Context
 	if p, ok := peer.FromContext(ctx); ok {
 		info = p.AuthInfo
 	}
-	access := MethodAccess(method)
+	access, policy := MethodAccess(method), i.policy()
 	if access == AccessVerified {
-		if _, err := verifiedLeaf(info, i.now()); err != nil {
+		if _, err := policy.verifiedLeaf(info, i.now()); err != nil {
 			return nil, Status(err)
 		}
 		return ctx, nil
 	}
-	policy := i.policy()
 	principal, err := policy.PrincipalFromPeer(info, i.now())
 	if err != nil {
 		return nil, Status(err)

@@ -51,7 +51,12 @@ func (ledgerDouble) GetTool(ctx context.Context, _ *opsledgerv1.GetToolRequest) 
 func serveTest(t *testing.T, ca *CA, now func() time.Time) string {
 	t.Helper()
 	policy := mustPolicy(t, interceptorPolicy)
-	interceptor := NewInterceptor(func() *Policy { return policy }, now)
+	return servePolicy(t, ca, func() *Policy { return policy }, now)
+}
+
+func servePolicy(t *testing.T, ca *CA, policy func() *Policy, now func() time.Time) string {
+	t.Helper()
+	interceptor := NewInterceptor(policy, now)
 	material := mustMaterial(t, leafPEM(t, mustIssue(t, ca, serverSpec()), ca.PEM()))
 	server := grpc.NewServer(
 		grpc.Creds(credentials.NewTLS(atTestNow(ServerTLS(material)))),

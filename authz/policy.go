@@ -60,8 +60,10 @@ type Policy struct {
 	domain spiffeid.TrustDomain
 	dns    map[string]Principal
 	denied principalSet
-	scopes []scopeRule
-	roles  []roleRule
+	// deniedSerials are serial numbers of certificates, see serialOf.
+	deniedSerials map[string]bool
+	scopes        []scopeRule
+	roles         []roleRule
 }
 
 type scopeRule struct {
@@ -69,6 +71,8 @@ type scopeRule struct {
 	subject    SubjectRule
 	principals principalSet
 	tools      toolSet
+	limits     *scopeLimits // nil: the defaults
+	limitsLine int
 }
 
 func (r *scopeRule) nameFor(principal Principal) string {

@@ -5,6 +5,7 @@ package authz
 import (
 	"errors"
 	"fmt"
+	"math/big"
 	"os"
 	"regexp"
 	"slices"
@@ -90,7 +91,7 @@ func (c *policyParser) syntaxFault(err error) {
 }
 
 func (c *policyParser) root(node *yaml.Node) {
-	fields := c.mapping(node, "the policy", "trust_domain", "scopes", "roles", "dns", "denied")
+	fields := c.mapping(node, "the policy", "trust_domain", "scopes", "roles", "dns", "denied", "denied_serials")
 	if fields == nil {
 		return
 	}
@@ -116,7 +117,25 @@ func (c *policyParser) root(node *yaml.Node) {
 			c.policy.denied.add(pattern.pattern)
 		}
 	}
+	for _, serial := range c.texts(fields["denied_serials"], "denied_serials") {
+		c.deniedSerial(serial)
+	}
+	c.shareLimits()
 	c.checkOwnNames(node)
+}
+
+// deniedSerial reads a serial number as openssl and browsers write it.
+func (c *policyParser) deniedSerial(entry placed) {
+	text := strings.ReplaceAll(entry.pattern, ":", "")
+	number, ok := new(big.Int).SetString(text, 16)
+	if !ok || !serialForm.MatchString(entry.pattern) {
+		c.fault(entry.line, "denied_serials: must be the serial number of a certificate in at most 40 hexadecimal digits, with or without colons between its bytes")
+		return
+	}
+	if c.policy.deniedSerials == nil {
+		c.policy.deniedSerials = make(map[string]bool)
+	}
+	c.policy.deniedSerials[serialOf(number)] = true
 }
 
 func (c *policyParser) trustDomain(parent, node *yaml.Node) bool {
@@ -139,7 +158,7 @@ func (c *policyParser) trustDomain(parent, node *yaml.Node) bool {
 }
 
 func (c *policyParser) scope(node *yaml.Node) {
-	fields := c.mapping(node, "a scope", "name", "principals", "tools", "subject")
+	fields := c.mapping(node, "a scope", "name", "principals", "tools", "subject", "limits")
 	if fields == nil || !c.required(node, fields, "a scope", "name", "principals", "tools") {
 		return
 	}
@@ -152,6 +171,9 @@ func (c *policyParser) scope(node *yaml.Node) {
 	}
 	if subject := fields["subject"]; subject != nil {
 		rule.subject = c.subject(subject)
+	}
+	if limits := fields["limits"]; limits != nil {
+		rule.limits, rule.limitsLine = c.limits(limits), limits.Line
 	}
 	for _, pattern := range c.principals(fields["principals"], "principals") {
 		if i := slices.IndexFunc(c.scoped, func(other placed) bool { return overlap(other.pattern, pattern.pattern) }); i >= 0 {
@@ -242,7 +264,8 @@ var (
 	nameForm = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,127}$`)
 	hostForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$`)
 	// toolForm is the form of a tool's name in the API.
-	toolForm = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,127}$`)
+	toolForm   = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,127}$`)
+	serialForm = regexp.MustCompile(`^([0-9A-Fa-f]{1,40}|[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){0,19})$`)
 )
 
 const nameRule = "a letter and up to 127 letters, digits, dots, dashes or underscores"

@@ -5,6 +5,7 @@ package authz
 import (
 	"crypto/x509"
 	"encoding/asn1"
+	"math/big"
 	"slices"
 	"time"
 
@@ -29,6 +30,7 @@ type Rule string
 const (
 	RuleNotVerified   Rule = "a verified client certificate is required"
 	RuleExpired       Rule = "the certificate has expired"
+	RuleRevoked       Rule = "a certificate is denied by the policy"
 	RuleAuthority     Rule = "a certificate authority is not a client"
 	RuleUsage         Rule = "the extended key usage must name client authentication"
 	RuleMalformed     Rule = "the subject alternative names are malformed"
@@ -57,7 +59,7 @@ func refuse(rule Rule) error { return &IdentityError{Rule: rule} }
 // certificates; anything but verified TLS is refused. Errors are
 // [*IdentityError].
 func (p *Policy) PrincipalFromPeer(info credentials.AuthInfo, now time.Time) (Principal, error) {
-	leaf, err := verifiedLeaf(info, now)
+	leaf, err := p.verifiedLeaf(info, now)
 	if err != nil {
 		return "", err
 	}
@@ -65,9 +67,9 @@ func (p *Policy) PrincipalFromPeer(info credentials.AuthInfo, now time.Time) (Pr
 }
 
 // verifiedLeaf returns the leaf that the handshake verified. A connection
-// outlives certificates, so that their end is compared again here: one chain at
-// least must still be whole.
-func verifiedLeaf(info credentials.AuthInfo, now time.Time) (*x509.Certificate, error) {
+// outlives certificates, so that their end and their denial are looked at again
+// here: one chain at least must still be whole.
+func (p *Policy) verifiedLeaf(info credentials.AuthInfo, now time.Time) (*x509.Certificate, error) {
 	tlsInfo, ok := info.(credentials.TLSInfo)
 	if !ok || !tlsInfo.State.HandshakeComplete {
 		return nil, refuse(RuleNotVerified)
@@ -76,14 +78,21 @@ func verifiedLeaf(info credentials.AuthInfo, now time.Time) (*x509.Certificate, 
 	if len(chains) == 0 || len(chains[0]) == 0 {
 		return nil, refuse(RuleNotVerified)
 	}
-	alive := slices.ContainsFunc(chains, func(chain []*x509.Certificate) bool {
-		return !slices.ContainsFunc(chain, func(c *x509.Certificate) bool { return now.After(c.NotAfter) })
-	})
-	if !alive {
-		return nil, refuse(RuleExpired)
+	broken := RuleExpired
+	for _, chain := range chains {
+		if slices.ContainsFunc(chain, func(c *x509.Certificate) bool { return now.After(c.NotAfter) }) {
+			continue
+		}
+		if !slices.ContainsFunc(chain, func(c *x509.Certificate) bool { return p.deniedSerials[serialOf(c.SerialNumber)] }) {
+			return chain[0], nil
+		}
+		broken = RuleRevoked
 	}
-	return chains[0][0], nil
+	return nil, refuse(broken)
 }
+
+// serialOf is the form in which serial numbers are compared.
+func serialOf(number *big.Int) string { return number.Text(16) }
 
 func (p *Policy) principalOfLeaf(leaf *x509.Certificate) (Principal, error) {
 	if leaf.IsCA || leaf.KeyUsage&(x509.KeyUsageCertSign|x509.KeyUsageCRLSign) != 0 {

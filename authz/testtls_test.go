@@ -172,3 +172,12 @@ func (l *tlsListener) dial(t *testing.T, config *tls.Config) (server handshake, 
 	}
 	return server, client
 }
+
+func issuedCertificate(t *testing.T, der []byte) *x509.Certificate {
+	t.Helper()
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return certificate
+}
