@@ -21,6 +21,7 @@ type Config struct {
 	Migrations string `name:"migrations" help:"what start-up does about the schema: verify, apply, or auto (SQLite: apply, PostgreSQL: verify)"`
 
 	GRPCAddr   string `name:"grpc-addr" help:"address of the gRPC listener (mTLS)"`
+	MaxConns   int    `name:"max-connections" help:"connections to the gRPC listener at a time at most; further ones wait for one of these to end"`
 	TLSCert    string `name:"tls-cert" help:"PEM file: the server's certificate chain, leaf first"`
 	TLSKey     string `name:"tls-key" help:"PEM file: the leaf's private key"`
 	TLSCA      string `name:"tls-ca" help:"PEM file: the authorities whose client certificates are believed"`
@@ -71,7 +72,7 @@ const auto = "auto"
 // serveDefaults are the defaults of every command but dev.
 func serveDefaults() Config {
 	return Config{
-		Migrations: auto, GRPCAddr: ":7443", Reflection: auto, AdminAddr: ":7490",
+		Migrations: auto, GRPCAddr: ":7443", MaxConns: 4096, Reflection: auto, AdminAddr: ":7490",
 		ReloadInterval: 10 * time.Second, DrainDelay: 3 * time.Second, DrainTimeout: 25 * time.Second,
 		LogLevel: "info", LogFormat: "json",
 	}
@@ -115,6 +116,9 @@ func (c Config) validate() error {
 	within("drain-timeout", c.DrainTimeout, 0, 10*time.Minute)
 	if c.StoreConns < 0 || c.StoreConns > 10_000 {
 		fault("store-connections", "must be from 0 to 10000")
+	}
+	if c.MaxConns < 1 || c.MaxConns > 100_000 {
+		fault("max-connections", "must be from 1 to 100000")
 	}
 	for setting, addr := range map[string]string{"grpc-addr": c.GRPCAddr, "admin-addr": c.AdminAddr} {
 		if _, _, err := net.SplitHostPort(addr); err != nil {

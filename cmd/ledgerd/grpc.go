@@ -38,14 +38,20 @@ const (
 
 // grpcServer makes the server with everything registered, not serving yet. It refuses one whose methods are not all in the list of who may call them.
 func grpcServer(parts parts, l *ledger.Ledger, draining func() bool, streams context.Context) (*grpc.Server, *health.Server, error) {
-	service, err := rpc.New(l, policyInForce(parts.policy), parts.ring, identify, rpc.Options{
-		Log: parts.log, Meter: parts.telemetry.meter(), Strict: parts.contracts.Strict,
+	policy := policyInForce(parts.policy)
+	limiter, err := rpc.NewLimiter(policy, identify, policy.limits, parts.telemetry.meter())
+	if err != nil {
+		return nil, nil, err
+	}
+	service, err := rpc.New(l, policy, parts.ring, identify, rpc.Options{
+		Log: parts.log, Meter: parts.telemetry.meter(), Strict: parts.contracts.Strict, Limiter: limiter,
 	})
 	if err != nil {
 		return nil, nil, err
 	}
 	admission := authz.NewInterceptor(parts.policy, parts.now)
-	options := append(rpc.Interceptors(gate{admission, parts.openReflection, streams}, rpc.InterceptorOptions{Log: parts.log, Draining: draining}),
+	chain := rpc.InterceptorOptions{Log: parts.log, Draining: draining, Limiter: limiter}
+	options := append(rpc.Interceptors(gate{admission, parts.openReflection, streams}, chain),
 		grpc.Creds(credentials.NewTLS(authz.ServerTLS(parts.material))),
 		grpc.StatsHandler(parts.telemetry.statsHandler()),
 		grpc.ConnectionTimeout(handshakeBound),

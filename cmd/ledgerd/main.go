@@ -26,6 +26,9 @@ import (
 )
 
 func main() {
+	if err := noCoreDumps(); err != nil {
+		fmt.Fprintln(os.Stderr, "ledgerd: core dumps stay on:", err)
+	}
 	err := run(context.Background(), os.Args[1:], os.Environ(), os.Stdout, os.Stderr)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "ledgerd:", err)

@@ -5,6 +5,7 @@ package main
 import (
 	"github.com/opsledger/opsledger/authz"
 	"github.com/opsledger/opsledger/ledger"
+	"github.com/opsledger/opsledger/ledger/rpc"
 )
 
 // policyInForce is the policy as the core sees it. Each question goes to the policy in force at that moment.
@@ -38,4 +39,14 @@ func (p policyInForce) HasRole(who ledger.Principal, role ledger.Role, tool ledg
 // HasAnyRole lets a service refuse a caller without the role before it looks at an operation.
 func (p policyInForce) HasAnyRole(who ledger.Principal, role ledger.Role) bool {
 	return p().HasAnyRole(authz.Principal(who), authz.Role(role))
+}
+
+// limits of a principal's scope, and of each subject of it.
+func (p policyInForce) limits(who ledger.Principal) (scope, subject rpc.Limits) {
+	ofAll, ofOne := p().Limits(authz.Principal(who))
+	return limitsOf(ofAll), limitsOf(ofOne)
+}
+
+func limitsOf(l authz.Limits) rpc.Limits {
+	return rpc.Limits{PerSecond: float64(l.RequestsPerSecond), Burst: l.Burst, Live: l.LiveOperations}
 }

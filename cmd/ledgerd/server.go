@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/net/netutil"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
@@ -96,17 +97,21 @@ func newServer(ctx context.Context, p parts) (_ *server, err error) {
 		return nil, err
 	}
 	s.admin = adminServer(s.readiness, p.telemetry.registry, p.log)
-	if s.grpcListener, err = listen(ctx, "grpc-addr", p.config.GRPCAddr); err != nil {
+	if s.grpcListener, err = listen(ctx, "grpc-addr", p.config.GRPCAddr, p.config.MaxConns); err != nil {
 		return nil, err
 	}
-	if s.adminListener, err = listen(ctx, "admin-addr", p.config.AdminAddr); err != nil {
+	if s.adminListener, err = listen(ctx, "admin-addr", p.config.AdminAddr, adminConns); err != nil {
 		return nil, errors.Join(err, s.grpcListener.Close())
 	}
 	s.addresses = addresses{GRPC: s.grpcListener.Addr().String(), Admin: s.adminListener.Addr().String()}
 	return s, nil
 }
 
-func listen(ctx context.Context, setting, addr string) (net.Listener, error) {
+// adminConns is how many connections the admin listener has at most: probes and scrapes are few.
+const adminConns = 64
+
+// listen opens a listener with at most so many connections at a time. Further ones wait until one of these ends.
+func listen(ctx context.Context, setting, addr string, most int) (net.Listener, error) {
 	var config net.ListenConfig
 	l, err := config.Listen(ctx, "tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -115,7 +120,7 @@ func listen(ctx context.Context, setting, addr string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--%s: %w", setting, err)
 	}
-	return l, nil
+	return netutil.LimitListener(l, most), nil
 }
 
 // errForced says that somebody did not want to wait.
