@@ -11,6 +11,8 @@
 // caller. When its outcome can't be seen, the same statement is run again on a fresh connection; when the server says that a
 // standby did not confirm it, the change is not durable and the caller is told that the store is unavailable.
 //
+// InTx is the other form: the same decisions on a transaction of the caller, for a team whose business rows live in the same database.
+//
 // A decision that writes nothing may answer a resent call with what an earlier copy wrote. Such an answer, too, waits for the standbys:
 // it commits a change that changes nothing. What others are told of a row (a replay, a look) does not wait, and may be lost with it.
 //
@@ -178,9 +180,9 @@ func (s *Store) Ready(ctx context.Context) error {
 		return err
 	}
 	defer done()
-	if err = s.ready(ctx); errors.Is(err, errNoWrites) {
+	if err = s.reading().ready(ctx); errors.Is(err, errNoWrites) {
 		s.pool.Reset() // another server may have taken over
-		err = s.ready(ctx)
+		err = s.reading().ready(ctx)
 	}
 	return err
 }
@@ -188,14 +190,16 @@ func (s *Store) Ready(ctx context.Context) error {
 // errNoWrites says that the server can be read only.
 var errNoWrites = errors.New("it takes no writes")
 
-func (s *Store) ready(ctx context.Context) error {
+func (r reading) ready(ctx context.Context) error {
 	var version int
 	var recovering bool
 	var readOnly, commits string
-	err := s.again(ctx, func() error {
-		return s.pool.QueryRow(ctx, selectReady).Scan(&version, &recovering, &readOnly, &commits)
+	err := r.again(ctx, func() error {
+		return r.from.QueryRow(ctx, selectReady).Scan(&version, &recovering, &readOnly, &commits)
 	})
 	switch {
+	case errors.Is(err, ErrRetryTransaction):
+		return err
 	case err != nil:
 		return unavailable("read the schema's version", err)
 	case recovering:
@@ -203,10 +207,13 @@ func (s *Store) ready(ctx context.Context) error {
 	case readOnly != "off":
 		return fmt.Errorf("%w: transactions are read-only (default_transaction_read_only): %w", ledger.ErrStoreUnavailable, errNoWrites)
 	case !safeCommits(commits):
-		return fmt.Errorf("%w: synchronous_commit is neither on nor remote_apply", ledger.ErrStoreUnavailable)
+		return errUnsafeCommits
 	}
 	return supported(version)
 }
+
+// errUnsafeCommits says that a crash may lose what was answered.
+var errUnsafeCommits = fmt.Errorf("%w: synchronous_commit is neither on nor remote_apply", ledger.ErrStoreUnavailable)
 
 // UnsafeSettings names settings of the server that are off although without them a crash of its host loses what was answered: fsync,
 // full_page_writes.
@@ -216,7 +223,7 @@ func (s *Store) UnsafeSettings(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	defer done()
-	names, err := query(ctx, s, func(rows pgx.Rows) ([]string, error) { return pgx.CollectRows(rows, pgx.RowTo[string]) }, selectUnsafe)
+	names, err := query(ctx, s.reading(), func(rows pgx.Rows) ([]string, error) { return pgx.CollectRows(rows, pgx.RowTo[string]) }, selectUnsafe)
 	return names, readError("read the server's settings", err)
 }
 
@@ -240,10 +247,13 @@ func (s *Store) enter(ctx context.Context) (context.Context, context.CancelFunc,
 	return ctx, func() { stop(); cancel() }, nil
 }
 
+// clock is how a test moves the store's time; nil: it is the database's.
+type clock func(database time.Time) time.Time
+
 // now cuts to what the store keeps, and lets a test move it.
-func (s *Store) now(database time.Time) time.Time {
-	if s.opts.Now != nil {
-		database = s.opts.Now(database)
+func (c clock) now(database time.Time) time.Time {
+	if c != nil {
+		database = c(database)
 	}
 	return database.UTC().Truncate(time.Microsecond)
 }

@@ -16,7 +16,7 @@ import (
 // readError keeps the errors that mean something, and hides the rest.
 func readError(step string, err error) error {
 	switch {
-	case err == nil, errors.Is(err, ledger.ErrRecordTooNew), errors.Is(err, ledger.ErrOperationNotFound):
+	case err == nil, errors.Is(err, ledger.ErrRecordTooNew), errors.Is(err, ledger.ErrOperationNotFound), errors.Is(err, ErrRetryTransaction):
 		return err
 	case errors.Is(err, pgx.ErrNoRows):
 		return ledger.ErrOperationNotFound
@@ -24,6 +24,21 @@ func readError(step string, err error) error {
 		return unavailable(step, err)
 	}
 }
+
+// reading runs what only reads: on the pool, or on a transaction of the caller.
+type reading struct {
+	from  querier
+	clock clock
+	// again runs a read, and runs it once more where that can help.
+	again func(ctx context.Context, read func() error) error
+}
+
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+func (s *Store) reading() reading { return reading{from: s.pool, clock: s.opts.Now, again: s.again} }
 
 // again runs a read once more where the connection was lost: after a restart of the server the pool's are dead.
 func (s *Store) again(ctx context.Context, read func() error) error {
@@ -37,9 +52,9 @@ func (s *Store) again(ctx context.Context, read func() error) error {
 }
 
 // query reads all rows of a statement.
-func query[T any](ctx context.Context, s *Store, collect func(pgx.Rows) ([]T, error), sql string, args ...any) (found []T, err error) {
-	err = s.again(ctx, func() error {
-		rows, err := s.pool.Query(ctx, sql, args...)
+func query[T any](ctx context.Context, r reading, collect func(pgx.Rows) ([]T, error), sql string, args ...any) (found []T, err error) {
+	err = r.again(ctx, func() error {
+		rows, err := r.from.Query(ctx, sql, args...)
 		if err != nil {
 			return err
 		}
@@ -56,20 +71,20 @@ func (s *Store) Get(ctx context.Context, op ledger.OperationID) (ledger.Operatio
 		return ledger.Operation{}, time.Time{}, err
 	}
 	defer done()
+	return s.reading().get(ctx, op)
+}
+
+func (r reading) get(ctx context.Context, op ledger.OperationID) (ledger.Operation, time.Time, error) {
 	var now time.Time
 	var o ledger.Operation
-	err = s.again(ctx, func() (err error) {
-		o, err = scanRow(s.pool.QueryRow(ctx, selectRowWithTime, id(op)), &now)
+	err := r.again(ctx, func() (err error) {
+		o, err = scanRow(r.from.QueryRow(ctx, selectRowWithTime, id(op)), &now)
 		return err
 	})
 	if err != nil {
 		return ledger.Operation{}, time.Time{}, readError("get", err)
 	}
-	now = s.now(now)
-	if now.Before(o.UpdateTime) {
-		now = o.UpdateTime
-	}
-	return o, now, nil
+	return o, latest(r.clock.now(now), o.UpdateTime), nil
 }
 
 // ByDownstreamKey finds an operation by what its target knows of it.
@@ -79,7 +94,11 @@ func (s *Store) ByDownstreamKey(ctx context.Context, downstreamKey string) (ledg
 		return ledger.OperationID{}, err
 	}
 	defer done()
-	found, err := query(ctx, s, collectIDs, selectByDownstream, downstreamKey)
+	return s.reading().byDownstreamKey(ctx, downstreamKey)
+}
+
+func (r reading) byDownstreamKey(ctx context.Context, downstreamKey string) (ledger.OperationID, error) {
+	found, err := query(ctx, r, collectIDs, selectByDownstream, downstreamKey)
 	switch {
 	case err != nil:
 		return ledger.OperationID{}, readError("find by downstream key", err)
@@ -97,9 +116,13 @@ func (s *Store) List(ctx context.Context, q ledger.Listing) ([]ledger.Operation,
 		return nil, time.Time{}, err
 	}
 	defer done()
-	now, err := s.time(ctx)
+	return s.reading().list(ctx, q)
+}
+
+func (r reading) list(ctx context.Context, q ledger.Listing) ([]ledger.Operation, time.Time, error) {
+	now, err := r.time(ctx)
 	if err != nil {
-		return nil, time.Time{}, unavailable("list", err)
+		return nil, time.Time{}, readError("list", err)
 	}
 	states := make([]int16, len(q.States))
 	for i, state := range q.States {
@@ -116,15 +139,15 @@ func (s *Store) List(ctx context.Context, q ledger.Listing) ([]ledger.Operation,
 	case q.Task != "":
 		sql = listByTask
 	}
-	page, err := query(ctx, s, collectListed, sql, string(q.Scope), string(q.Task), position(after.Time), uuid(after.ID), digests(q.SubjectDigests), states, q.Limit)
+	page, err := query(ctx, r, collectListed, sql, string(q.Scope), string(q.Task), position(after.Time), uuid(after.ID), digests(q.SubjectDigests), states, q.Limit)
 	return page, now, readError("list", err)
 }
 
 // time is the store's, for reads whose statement does not bring it along.
-func (s *Store) time(ctx context.Context) (time.Time, error) {
+func (r reading) time(ctx context.Context) (time.Time, error) {
 	var database time.Time
-	err := s.again(ctx, func() error { return s.pool.QueryRow(ctx, selectNow).Scan(&database) })
-	return s.now(database), err
+	err := r.again(ctx, func() error { return r.from.QueryRow(ctx, selectNow).Scan(&database) })
+	return r.clock.now(database), err
 }
 
 // Due returns a page of due operations.
@@ -134,15 +157,19 @@ func (s *Store) Due(ctx context.Context, after ledger.DuePosition, limit int) ([
 		return nil, err
 	}
 	defer done()
+	return s.reading().due(ctx, after, limit)
+}
+
+func (r reading) due(ctx context.Context, after ledger.DuePosition, limit int) ([]ledger.DuePosition, error) {
 	var now pgtype.Timestamptz // NULL: the statement's own
-	if s.opts.Now != nil {
-		moved, err := s.time(ctx)
+	if r.clock != nil {
+		moved, err := r.time(ctx)
 		if err != nil {
-			return nil, unavailable("due", err)
+			return nil, readError("due", err)
 		}
 		now = instant(moved)
 	}
-	due, err := query(ctx, s, collectDue, selectDue, now, position(after.Time), uuid(after.ID), limit)
+	due, err := query(ctx, r, collectDue, selectDue, now, position(after.Time), uuid(after.ID), limit)
 	return due, readError("due", err)
 }
 
@@ -153,7 +180,11 @@ func (s *Store) Events(ctx context.Context, op ledger.OperationID) ([]ledger.Eve
 		return nil, err
 	}
 	defer done()
-	events, err := query(ctx, s, collectEvents, selectEvents, id(op))
+	return s.reading().events(ctx, op)
+}
+
+func (r reading) events(ctx context.Context, op ledger.OperationID) ([]ledger.Event, error) {
+	events, err := query(ctx, r, collectEvents, selectEvents, id(op))
 	return events, readError("events", err)
 }
 

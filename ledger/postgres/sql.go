@@ -33,6 +33,12 @@ const (
 	begin   = `BEGIN`
 	lockRow = `SELECT 1 FROM operations WHERE id = $1 FOR UPDATE`
 
+	// What InTx puts around its work on a caller's transaction.
+	savepoint    = `SAVEPOINT opsledger`
+	undo         = `ROLLBACK TO SAVEPOINT opsledger; RELEASE SAVEPOINT opsledger`
+	release      = `RELEASE SAVEPOINT opsledger`
+	selectCommit = `SELECT current_setting('synchronous_commit')`
+
 	selectMeta = `SELECT clock_timestamp(), schema_version, timeline, watermark_time, watermark_lost_since FROM meta WHERE id = 1`
 	selectRow  = `SELECT ` + allColumns + ` FROM operations WHERE id = $1`
 	selectRows = `SELECT ` + allColumns + ` FROM operations WHERE id = ANY($1::uuid[])`

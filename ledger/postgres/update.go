@@ -116,7 +116,7 @@ func (u *update) attempt() (outcome, error) {
 	}
 	change, err := u.decide(view)
 	switch {
-	case err != nil, change.Next == nil && !u.mayBeResent(view):
+	case err != nil, change.Next == nil && !mayBeResent(u.reads, view):
 		u.rollback(conn)
 		return settled, err
 	case change.Next == nil:
@@ -132,7 +132,7 @@ func (u *update) attempt() (outcome, error) {
 		u.rollback(conn)
 		return failed, unavailable("write", err)
 	}
-	if err := u.write(conn, writes); err != nil {
+	if err := sendWrites(u.ctx, conn, &pgx.Batch{}, writes); err != nil {
 		return u.failure(conn, "write", err)
 	}
 	switch err := u.store.commit(u.ctx, conn.Conn(), writes[0].creates()); {
@@ -151,8 +151,8 @@ func (u *update) attempt() (outcome, error) {
 
 // mayBeResent: the decision may answer a command with what an earlier copy of it has written, which may not have reached a standby yet.
 // What has no id can't be told from a copy.
-func (u *update) mayBeResent(view ledger.View) bool {
-	return view.Current != nil && (len(view.Prior) > 0 || u.reads.CommandID == "")
+func mayBeResent(reads ledger.ReadSet, view ledger.View) bool {
+	return view.Current != nil && (len(view.Prior) > 0 || reads.CommandID == "")
 }
 
 // wait makes an answer that writes nothing as durable as one that does: it returns when the standbys have all that the answer rests on.
@@ -205,47 +205,58 @@ func (u *update) rollback(conn *pgxpool.Conn) {
 
 // read begins the transaction and reads all that the decision needs, in one round trip.
 func (u *update) read(conn *pgxpool.Conn) (ledger.View, error) {
+	b := &pgx.Batch{}
+	if u.locked {
+		b.Queue(begin)
+		b.Queue(lockRow, id(u.reads.ID))
+	} else {
+		b.Queue(beginRead)
+	}
+	view, _, err := sendReads(u.ctx, conn, b, u.reads, clock(u.store.opts.Now))
+	return view, err
+}
+
+// sender sends a batch: a connection, or a transaction.
+type sender interface {
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+}
+
+// sendReads adds all that a decision needs to what a batch begins with, and reads it in one round trip. The time beside the view is
+// the database's own.
+func sendReads(ctx context.Context, to sender, b *pgx.Batch, reads ledger.ReadSet, c clock) (ledger.View, time.Time, error) {
 	var (
 		view                      = ledger.View{Related: map[ledger.OperationID]ledger.Operation{}}
 		schema                    int
 		timeline                  int64
 		now, watermark, lostSince time.Time
 		current, related          []ledger.Operation
-		b                         = &pgx.Batch{}
-		nothing                   = func(pgx.Rows) error { return nil }
 		queue                     = func(into func(pgx.Rows) error, sql string, args ...any) { b.Queue(sql, args...).Query(into) }
 	)
-	if u.locked {
-		b.Queue(begin)
-		queue(nothing, lockRow, id(u.reads.ID))
-	} else {
-		b.Queue(beginRead)
-	}
 	b.Queue(selectMeta).QueryRow(func(row pgx.Row) error {
 		return row.Scan(&now, &schema, &timeline, (*stamp)(&watermark), (*stamp)(&lostSince))
 	})
-	queue(func(rows pgx.Rows) (err error) { current, err = collectRows(rows); return err }, selectRow, id(u.reads.ID))
-	if u.reads.CommandID != "" {
-		queue(func(rows pgx.Rows) (err error) { view.Prior, err = collectEvents(rows); return err }, selectPrior, id(u.reads.ID), u.reads.CommandID)
+	queue(func(rows pgx.Rows) (err error) { current, err = collectRows(rows); return err }, selectRow, id(reads.ID))
+	if reads.CommandID != "" {
+		queue(func(rows pgx.Rows) (err error) { view.Prior, err = collectEvents(rows); return err }, selectPrior, id(reads.ID), reads.CommandID)
 	}
-	if len(u.reads.Related) > 0 {
-		ids := make([]pgtype.UUID, len(u.reads.Related))
-		for i, r := range u.reads.Related {
+	if len(reads.Related) > 0 {
+		ids := make([]pgtype.UUID, len(reads.Related))
+		for i, r := range reads.Related {
 			ids[i] = uuid(r)
 		}
 		queue(func(rows pgx.Rows) (err error) { related, err = collectRows(rows); return err }, selectRows, ids)
 	}
-	if q := u.reads.Siblings; q != nil {
+	if q := reads.Siblings; q != nil {
 		queue(func(rows pgx.Rows) (err error) { view.UnknownSiblings, err = collectIDs(rows); return err },
-			selectSiblings, string(q.Scope), string(q.Task), string(q.Tool), id(u.reads.ID), digests(q.SubjectDigests))
+			selectSiblings, string(q.Scope), string(q.Task), string(q.Tool), id(reads.ID), digests(q.SubjectDigests))
 	}
-	if err := conn.SendBatch(u.ctx, b).Close(); err != nil {
-		return ledger.View{}, err
+	if err := to.SendBatch(ctx, b).Close(); err != nil {
+		return ledger.View{}, time.Time{}, err
 	}
 	if err := supported(schema); err != nil {
-		return ledger.View{}, err
+		return ledger.View{}, time.Time{}, err
 	}
-	view.Now, view.Timeline = u.store.now(now), uint32(timeline)
+	view.Now, view.Timeline = c.now(now), uint32(timeline)
 	view.Watermark = ledger.Watermark{At: watermark, LostSince: lostSince}
 	if len(current) > 0 {
 		view.Current = &current[0]
@@ -255,7 +266,7 @@ func (u *update) read(conn *pgxpool.Conn) (ledger.View, error) {
 		view.Related[r.ID] = r
 		view.Now = latest(view.Now, r.UpdateTime)
 	}
-	return view, nil
+	return view, now, nil
 }
 
 // latest keeps time from running backwards for a row, also when the server's clock was set back.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/opsledger/opsledger/failpoint"
 	"github.com/opsledger/opsledger/ledger"
@@ -76,9 +75,8 @@ func (w write) check() error {
 	}
 }
 
-// write sends all of a change in one round trip; each statement must change one row.
-func (u *update) write(conn *pgxpool.Conn, writes []write) error {
-	b := &pgx.Batch{}
+// sendWrites sends all of a change in one round trip, with what else the batch holds; each statement must change one row.
+func sendWrites(ctx context.Context, to sender, b *pgx.Batch, writes []write) error {
 	for _, w := range writes {
 		sql, args := w.statement()
 		b.Queue(sql, args...).Exec(func(tag pgconn.CommandTag) error {
@@ -88,7 +86,7 @@ func (u *update) write(conn *pgxpool.Conn, writes []write) error {
 			return nil
 		})
 	}
-	return conn.SendBatch(u.ctx, b).Close()
+	return to.SendBatch(ctx, b).Close()
 }
 
 // errUnseen says that the outcome of a COMMIT can't be seen.

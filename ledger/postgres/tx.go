@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/opsledger/opsledger/ledger"
+)
+
+// ErrRetryTransaction says that another transaction was in the way: roll this one back, and run all of it again on a new one. What is
+// ErrRetryTransaction is ledger.ErrStoreUnavailable, too.
+var ErrRetryTransaction = errors.New("another transaction was in the way: roll back, and run the whole transaction again")
+
+// errRetry is it, as it is returned.
+var errRetry = fmt.Errorf("%w: %w", ledger.ErrStoreUnavailable, ErrRetryTransaction)
+
+// staleAfter is how old a decision may be when it has been written. Who waited for another transaction to end decides anew: a grant's
+// times count from the decision.
+const staleAfter = time.Second
+
+// TxStore is a ledger.Store on a transaction of the caller.
+type TxStore struct {
+	tx    pgx.Tx
+	clock clock
+}
+
+var _ ledger.Store = (*TxStore)(nil)
+
+// InTx makes a store of a transaction that the caller has begun, on a database that Store.Migrate has given the ledger's tables:
+//
+//	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+//		l := ledger.New(postgres.InTx(tx), contracts)
+//		answer, err := l.Claim(ctx, claim, request) // goes on only if it is granted
+//		...                                         // the business rows
+//		_, err = l.Do(ctx, id, claimID, complete)   // with the result
+//		return err
+//	})
+//
+// The business rows, the result and COMPLETED are committed together or not at all, whatever crashes. It runs no BEGIN, COMMIT or
+// ROLLBACK; a savepoint makes that each change is in the transaction in whole or not at all. It is the ledger's form for one team:
+// whoever may write these tables can grant anything, and nothing here asks who the caller is. It is not for the shared ledger.
+//
+// What is different from ledgerd:
+//
+//   - Whoever claims a key that another open transaction has claimed waits until that one ends, instead of being told "in progress".
+//     Then it gets what was committed, or the grant if that was rolled back. The wait is bounded by the context, lock_timeout and
+//     statement_timeout alone; ledgerd and its loop, where they meet such a transaction, give up after a second and try again later.
+//   - Nothing holds before the caller's COMMIT, not even a grant: no call to another system may be made within the transaction. It
+//     would keep others waiting, and what it did stays when the transaction is rolled back.
+//   - Serialization failures, deadlocks and races lost again and again are the caller's: ErrRetryTransaction. Under READ COMMITTED a
+//     lost race is decided again inside; under REPEATABLE READ and SERIALIZABLE the transaction's snapshot is too old for that, and
+//     what is read of other operations is as old as that snapshot. COMMIT itself may fail, too.
+//   - A COMMIT whose outcome could not be seen, or that warned that no standby has confirmed it, is the caller's: the same Claim, in a
+//     new transaction, tells what became of it.
+//   - Who waits in another Ledger for the operation (Await) is not woken; it finds the change at its next look after COMMIT.
+//   - The context's end, within a call, ends the connection and with it the transaction: there is no write that goes on.
+//   - Each call has the database's time of that call, not one time for the transaction.
+//
+// After a ledger.Refusal, ledger.ErrOperationNotFound and ledger.ErrRecordTooNew the transaction is as it was before the call, without
+// new locks, and may go on. After any other error it must be rolled back; mostly the server has already seen to it.
+//
+// The tables are found by the transaction's search_path: a schema of their own, behind that of the team's, keeps the names apart.
+// synchronous_commit must be on or remote_apply. Like its transaction, a TxStore is for one goroutine at a time.
+func InTx(tx pgx.Tx) *TxStore { return &TxStore{tx: tx} }
+
+// Update reads, decides and writes, on the transaction.
+func (t *TxStore) Update(ctx context.Context, reads ledger.ReadSet, decide func(ledger.View) (ledger.Change, error)) error {
+	for range maxRaces {
+		if err := t.attempt(ctx, reads, decide); !errors.Is(err, errRace) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: %d races lost in a row", errRetry, maxRaces)
+}
+
+// attempt is one decision. With errRace it left nothing behind.
+func (t *TxStore) attempt(ctx context.Context, reads ledger.ReadSet, decide func(ledger.View) (ledger.Change, error)) error {
+	view, decided, err := t.read(ctx, reads)
+	if err != nil {
+		return t.failure(ctx, "read", err)
+	}
+	change, err := decide(view)
+	switch {
+	case err != nil, change.Next == nil && !mayBeResent(reads, view):
+		t.undo(ctx)
+		return err
+	case change.Next == nil:
+		// The transaction may write nothing else: then its COMMIT would not wait for the standbys.
+		if _, err := t.tx.Exec(ctx, touchRow, id(reads.ID)); err != nil {
+			return t.failure(ctx, "confirm", err)
+		}
+		return t.release(ctx)
+	}
+	writes, err := plan(reads.ID, view, change)
+	if err != nil {
+		t.undo(ctx)
+		return err
+	}
+	if err := t.write(ctx, writes, decided); err != nil {
+		return t.failure(ctx, "write", err)
+	}
+	return t.release(ctx)
+}
+
+// read sets the savepoint, locks the row and reads all that the decision needs, in one round trip. The time beside the view is the
+// database's.
+func (t *TxStore) read(ctx context.Context, reads ledger.ReadSet) (ledger.View, time.Time, error) {
+	var locked int64
+	var commits string
+	b := &pgx.Batch{}
+	b.Queue(savepoint)
+	b.Queue(lockRow, id(reads.ID)).Exec(func(tag pgconn.CommandTag) error {
+		locked = tag.RowsAffected()
+		return nil
+	})
+	b.Queue(selectCommit).QueryRow(func(row pgx.Row) error { return row.Scan(&commits) })
+	view, decided, err := sendReads(ctx, t.tx, b, reads, t.clock)
+	switch {
+	case err != nil:
+		return ledger.View{}, time.Time{}, err
+	case !safeCommits(commits):
+		return ledger.View{}, time.Time{}, errUnsafeCommits
+	case view.Current != nil && locked == 0: // inserted between the two: its history may be newer than the row
+		return ledger.View{}, time.Time{}, errRace
+	}
+	return view, decided, nil
+}
+
+func (t *TxStore) write(ctx context.Context, writes []write, decided time.Time) error {
+	if err := sendWrites(ctx, t.tx, &pgx.Batch{}, writes); err != nil {
+		return err
+	}
+	var now time.Time
+	if err := t.tx.QueryRow(ctx, selectNow).Scan(&now); err != nil {
+		return err
+	}
+	if now.Sub(decided) > staleAfter {
+		return errRace
+	}
+	return nil
+}
+
+// failure ends an attempt. What the server has refused leaves the transaction aborted, so that not even a caller who overlooks the error
+// can commit the business rows alone.
+func (t *TxStore) failure(ctx context.Context, step string, err error) error {
+	var pg *pgconn.PgError
+	switch {
+	case errors.Is(err, errRace), errors.As(err, &pg) && pg.Code == uniqueViolation:
+		t.undo(ctx)
+		return errRace
+	case lostRace(err):
+		return errRetry
+	case errors.Is(err, ledger.ErrRecordTooNew), errors.Is(err, ledger.ErrStoreUnavailable):
+		t.undo(ctx)
+		return err
+	}
+	if err := refused(err); err != nil {
+		return err
+	}
+	return unavailable(step, err)
+}
+
+// undo takes back what the attempt wrote and locked. Where it fails, the transaction can't be committed.
+func (t *TxStore) undo(ctx context.Context) { _, _ = t.tx.Exec(ctx, undo) }
+
+func (t *TxStore) release(ctx context.Context) error {
+	if _, err := t.tx.Exec(ctx, release); err != nil {
+		return unavailable("release the savepoint", err)
+	}
+	return nil
+}
+
+func (t *TxStore) reading() reading {
+	return reading{from: t.tx, clock: t.clock, again: func(_ context.Context, read func() error) error {
+		err := read()
+		if lostRace(err) {
+			return errRetry
+		}
+		return err
+	}}
+}
+
+// Get reads one operation with the database's time, as the transaction sees it.
+func (t *TxStore) Get(ctx context.Context, op ledger.OperationID) (ledger.Operation, time.Time, error) {
+	return t.reading().get(ctx, op)
+}
+
+// ByDownstreamKey finds an operation by what its target knows of it.
+func (t *TxStore) ByDownstreamKey(ctx context.Context, downstreamKey string) (ledger.OperationID, error) {
+	return t.reading().byDownstreamKey(ctx, downstreamKey)
+}
+
+// List returns a page, as the transaction sees it.
+func (t *TxStore) List(ctx context.Context, q ledger.Listing) ([]ledger.Operation, time.Time, error) {
+	return t.reading().list(ctx, q)
+}
+
+// Due returns a page of due operations.
+func (t *TxStore) Due(ctx context.Context, after ledger.DuePosition, limit int) ([]ledger.DuePosition, error) {
+	return t.reading().due(ctx, after, limit)
+}
+
+// Events returns a whole history.
+func (t *TxStore) Events(ctx context.Context, op ledger.OperationID) ([]ledger.Event, error) {
+	return t.reading().events(ctx, op)
+}
+
+// Ready reports whether the transaction can write, and finds a schema that this release reads and writes.
+func (t *TxStore) Ready(ctx context.Context) error { return t.reading().ready(ctx) }
+
+// Close does nothing: the transaction is the caller's.
+func (t *TxStore) Close() error { return nil }
