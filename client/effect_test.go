@@ -77,7 +77,7 @@ func TestReservation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := clienttest.New(t, clienttest.Options{Contracts: contracts(), Client: quick})
 			if tt.fault != 0 {
-				l.Inject(clienttest.Begin, tt.fault)
+				l.Inject(clienttest.Start, tt.fault)
 			}
 			e := client.Effect[request, charge]{
 				Tool: "card.charge", Schema: "charge/1",

@@ -9,9 +9,9 @@
 //	l.Restart()
 //	l.Advance(time.Minute)                                                 // past the lease
 //
-// What it guarantees: it answers as ledgerd does, from the same code. A fault hits once, the next call of its method, before the decision
-// is stored, after it, or instead of it. Time passes by itself, and by Advance for what the ledger measures; the times of grants that
+// What it guarantees: it answers as ledgerd does, from the same code. A fault hits one call of its method. Time passes by itself, and by Advance for what the ledger measures; the times of grants that
 // a process has in hands are its own and stay as they are. Nothing survives Close.
 //
-// It has no recovery loop and no people: Evidence stands in for both. It depends on packages client, ledger and ledger/rpc.
+// It has no recovery loop and no people: Evidence stands in for both. It depends on packages client, ledger, ledger/fingerprint and ledger/rpc,
+// on gRPC and on package testing.
 package clienttest

@@ -17,7 +17,7 @@ type Method string
 // The methods that a worker calls.
 const (
 	Claim       Method = "Claim"
-	Begin       Method = "Start"
+	Start       Method = "Start"
 	Renew       Method = "Renew"
 	Complete    Method = "Complete"
 	MarkUnknown Method = "MarkUnknown"

@@ -38,8 +38,8 @@ type Options struct {
 	Listen string
 }
 
-// Contract is a contract with usual terms: the target can be queried, sees a request within a minute, remembers keys for a day, and
-// keeps values of any schema named in Schemas. The fields can be changed before it is given to New.
+// Contract is a contract with usual terms: the target can be queried, sees a request within a minute and remembers keys for a day. Fields
+// can be changed before it is declared: without Schemas no value is kept, without Attributes no fact.
 func Contract(tool string, effect ledger.Effect) ledger.Contract {
 	c := ledger.DefaultContract(ledger.Tool(tool))
 	c.Version, c.Effect, c.Method = "clienttest", effect, ledger.MethodProbe
@@ -69,7 +69,7 @@ type Ledger struct {
 // New starts a ledger that ends with the test.
 func New(t testing.TB, o Options) *Ledger {
 	t.Helper()
-	l, err := Start(o)
+	l, err := Open(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,8 +77,8 @@ func New(t testing.TB, o Options) *Ledger {
 	return l
 }
 
-// Start starts a ledger for programs that are no test. Close ends it.
-func Start(o Options) (*Ledger, error) {
+// Open starts a ledger for programs that are no test. Close ends it.
+func Open(o Options) (*Ledger, error) {
 	l := &Ledger{store: newStore(), options: o, faults: map[Method][]Fault{}, calls: map[Method]int{}}
 	for _, c := range o.Contracts {
 		l.Declare(c)
@@ -86,26 +86,26 @@ func Start(o Options) (*Ledger, error) {
 	l.ledger = ledger.New(l.store, &l.contracts)
 	key := make([]byte, fingerprint.MinSecretSize)
 	if _, err := rand.Read(key); err != nil {
-		return nil, fmt.Errorf("start a ledger for tests: %w", err)
+		return nil, fmt.Errorf("open a ledger for tests: %w", err)
 	}
 	secret, err := fingerprint.NewSecret("clienttest", key)
 	if err != nil {
-		return nil, fmt.Errorf("start a ledger for tests: %w", err)
+		return nil, fmt.Errorf("open a ledger for tests: %w", err)
 	}
 	ring, err := fingerprint.NewRing("clienttest", secret)
 	if err != nil {
-		return nil, fmt.Errorf("start a ledger for tests: %w", err)
+		return nil, fmt.Errorf("open a ledger for tests: %w", err)
 	}
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	identify := func(context.Context) (ledger.Principal, error) { return caller, nil }
 	if l.service, err = rpc.New(l.ledger, policy{}, ring, identify, rpc.Options{Log: log}); err != nil {
-		return nil, fmt.Errorf("start a ledger for tests: %w", err)
+		return nil, fmt.Errorf("open a ledger for tests: %w", err)
 	}
 	l.server = grpc.NewServer(append(rpc.Interceptors(open{}, rpc.InterceptorOptions{Log: log}), grpc.ChainUnaryInterceptor(l.fail))...)
 	opsledgerv1.RegisterLedgerServiceServer(l.server, l.service)
 	if o.Listen != "" {
 		if l.tcp, err = net.Listen("tcp", o.Listen); err != nil {
-			return nil, fmt.Errorf("start a ledger for tests: listen: %w", err)
+			return nil, fmt.Errorf("open a ledger for tests: listen: %w", err)
 		}
 		l.served.Go(func() { _ = l.server.Serve(l.tcp) }) // ends with Close
 	}
@@ -116,7 +116,7 @@ func Start(o Options) (*Ledger, error) {
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry())
 	if err != nil {
 		l.Close()
-		return nil, fmt.Errorf("start a ledger for tests: %w", err)
+		return nil, fmt.Errorf("open a ledger for tests: %w", err)
 	}
 	return l, nil
 }
