@@ -171,6 +171,8 @@ func TestStoppedProcess(t *testing.T) {
 				t.Fatalf("the second worker was told %q", got)
 			}
 			absent(t, l, second)
+			keyed.SendWithin, keyed.LeaseDefault, keyed.LeaseMax, keyed.LeaseTotal = time.Minute, time.Minute, time.Minute, time.Minute
+			l.Declare(keyed) // the second worker is in no hurry
 			if got := second.start(t).done(t); got != "done" {
 				t.Fatalf("then it was told %q", got)
 			}

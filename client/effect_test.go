@@ -161,7 +161,7 @@ func TestPanicAfterSuccess(t *testing.T) {
 func TestRenewedAtTheLedger(t *testing.T) {
 	renewed := make(chan struct{}, 100)
 	keyed := contracts()[0]
-	keyed.LeaseDefault, keyed.LeaseMax, keyed.SendWithin = 900*time.Millisecond, time.Second, 500*time.Millisecond
+	keyed.LeaseDefault, keyed.LeaseMax, keyed.SendWithin = 1800*time.Millisecond, 2*time.Second, time.Second
 	l := clienttest.New(t, clienttest.Options{Contracts: []ledger.Contract{keyed}, Decided: func(m clienttest.Method) {
 		if m == clienttest.Renew {
 			renewed <- struct{}{}
@@ -171,7 +171,7 @@ func TestRenewedAtTheLedger(t *testing.T) {
 		if err := c.Sending(); err != nil {
 			return charge{}, err
 		}
-		for range 4 { // a third of the lease each
+		for range 2 { // a third of the lease each
 			select {
 			case <-renewed:
 			case <-ctx.Done():

@@ -59,11 +59,15 @@ func TestRenewal(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var renews atomic.Int32
+			var passed atomic.Int64 // stands still until the last answer
 			f := &fakeLedger{claim: leased(400*time.Millisecond, 400*time.Millisecond)}
 			f.renew = func(r *opsledgerv1.RenewRequest) (*opsledgerv1.RenewResponse, error) {
 				n := int(renews.Add(1))
 				if r.GetOperationId() != operationID || r.GetLease().AsDuration() != 3*time.Second {
 					t.Error("the renewal does not say what it is for")
+				}
+				if n >= len(tt.answers) && errors.Is(tt.want, ErrLeaseOver) {
+					passed.Store(int64(time.Hour))
 				}
 				if n <= len(tt.answers) {
 					return tt.answers[n-1], nil
@@ -82,7 +86,9 @@ func TestRenewal(t *testing.T) {
 				return ticket{ID: "T-1"}, nil // what it knows
 			})
 			e.Lease = 3 * time.Second
-			out, err := Do(t.Context(), serve(t, f), e, intent, request{})
+			l := serve(t, f)
+			l.now = func() time.Duration { return time.Duration(passed.Load()) }
+			out, err := Do(t.Context(), l, e, intent, request{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -99,8 +105,10 @@ func TestStoppedBeforeTheSend(t *testing.T) {
 	f.renew = func(*opsledgerv1.RenewRequest) (*opsledgerv1.RenewResponse, error) {
 		return &opsledgerv1.RenewResponse{Stop: true, StopReason: opsledgerv1.WaitReason_WAIT_REASON_SUPERSEDED}, nil
 	}
+	l := serve(t, f)
+	l.now = func() time.Duration { return 0 }
 	var runs atomic.Int32
-	_, err := Do(t.Context(), serve(t, f), creating(&runs, func(ctx context.Context, c Call) (ticket, error) {
+	_, err := Do(t.Context(), l, creating(&runs, func(ctx context.Context, c Call) (ticket, error) {
 		<-ctx.Done()
 		return ticket{}, NotSent(c.Sending())
 	}), intent, request{})

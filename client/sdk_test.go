@@ -26,7 +26,7 @@ type charge struct {
 }
 
 // quick are limits for tests in which the ledger does not answer.
-var quick = client.Options{CallTimeout: 300 * time.Millisecond, ReportTimeout: 300 * time.Millisecond}
+var quick = client.Options{CallTimeout: 500 * time.Millisecond, ReportTimeout: 2 * time.Second}
 
 var ten = request{"10.00"}
 
@@ -123,11 +123,7 @@ func TestLedgerTroubles(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := quick
-			if strings.Contains(name, "report's") || strings.Contains(name, "once") {
-				o.ReportTimeout = 10 * time.Second
-			}
-			l := clienttest.New(t, clienttest.Options{Contracts: contracts(), Client: o})
+			l := clienttest.New(t, clienttest.Options{Contracts: contracts(), Client: quick})
 			l.Inject(tt.method, tt.faults...)
 			var runs atomic.Int32
 			e := charging(func(context.Context, client.Call) (charge, error) {
