@@ -46,7 +46,7 @@ func (t *oneSend) RoundTrip(req *http.Request) (*http.Response, error) {
 	}))
 	// A transport sends again what it can read again. An empty body that is not http.NoBody can't be.
 	once.GetBody = nil
-	if once.Body == nil || once.Body == http.NoBody {
+	if (once.Body == nil || once.Body == http.NoBody) && repeatable(once) {
 		once.Body, once.ContentLength = io.NopCloser(unrepeatable{}), 0
 	}
 	res, err := t.base.RoundTrip(once)
@@ -61,6 +61,15 @@ func (t *oneSend) CloseIdleConnections() {
 	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
+}
+
+// repeatable is a request without a body that net/http would send again by itself: see http.Transport.
+func repeatable(req *http.Request) bool {
+	switch req.Method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		return true
+	}
+	return len(req.Header["Idempotency-Key"]) > 0 || len(req.Header["X-Idempotency-Key"]) > 0
 }
 
 type unrepeatable struct{}
