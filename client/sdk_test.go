@@ -4,6 +4,7 @@ package client_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -211,5 +212,34 @@ func TestC03(t *testing.T) {
 		if n != 1 {
 			t.Errorf("a key had %d effects", n)
 		}
+	}
+}
+
+// TestC44: numbers beyond those of a double reach the ledger's digest as they are.
+func TestC44(t *testing.T) {
+	l := clienttest.New(t, clienttest.Options{Contracts: contracts()})
+	e := client.Effect[json.RawMessage, charge]{
+		Tool:    "card.charge",
+		Execute: func(context.Context, client.Call, json.RawMessage) (charge, error) { return charge{"C-1"}, nil },
+	}
+	intent := intended(t)
+	for _, r := range []struct{ body, want string }{
+		{`{"id":9007199254740993,"amount":1.10}`, "done {C-1}"},
+		{`{"amount":1.1,"id":9007199254740993}`, "done {} replayed"},
+		{`{"id":9007199254740992,"amount":1.10}`, "error: nothing was sent: FINGERPRINT_CONFLICT: other"},
+	} {
+		if got := told(client.Do(bounded(t), l.Client(), e, intent, json.RawMessage(r.body))); got != r.want {
+			t.Errorf("%s was told %q, want %q", r.body, got, r.want)
+		}
+	}
+	type typed struct {
+		ID     int64       `json:"id"`
+		Amount json.Number `json:"amount"`
+	}
+	if got := told(client.Do(bounded(t), l.Client(), client.Effect[typed, charge]{
+		Tool:    "card.charge",
+		Execute: func(context.Context, client.Call, typed) (charge, error) { return charge{}, errors.New("executed") },
+	}, intent, typed{9007199254740993, "1.10"})); got != "done {} replayed" {
+		t.Errorf("the same as a Go value was told %q", got)
 	}
 }
