@@ -51,7 +51,7 @@ var _ ledger.Store = (*TxStore)(nil)
 //
 //   - Whoever claims a key that another open transaction has claimed waits until that one ends, instead of being told "in progress".
 //     Then it gets what was committed, or the grant if that was rolled back. The wait is bounded by the context, lock_timeout and
-//     statement_timeout alone; ledgerd and its loop, where they meet such a transaction, give up after a second and try again later.
+//     statement_timeout alone; ledgerd and its loop, where they meet such a transaction, give up after seconds: the store is unavailable.
 //   - Nothing holds before the caller's COMMIT, not even a grant: no call to another system may be made within the transaction. It
 //     would keep others waiting, and what it did stays when the transaction is rolled back.
 //   - Serialization failures, deadlocks and races lost again and again are the caller's: ErrRetryTransaction. Under READ COMMITTED a
@@ -60,14 +60,16 @@ var _ ledger.Store = (*TxStore)(nil)
 //   - A COMMIT whose outcome could not be seen, or that warned that no standby has confirmed it, is the caller's: the same Claim, in a
 //     new transaction, tells what became of it.
 //   - Who waits in another Ledger for the operation (Await) is not woken; it finds the change at its next look after COMMIT.
-//   - The context's end, within a call, ends the connection and with it the transaction: there is no write that goes on.
+//   - A write does not go on when the context ends; within a statement, that ends the connection, and with it the transaction.
 //   - Each call has the database's time of that call, not one time for the transaction.
 //
-// After a ledger.Refusal, ledger.ErrOperationNotFound and ledger.ErrRecordTooNew the transaction is as it was before the call, without
-// new locks, and may go on. After any other error it must be rolled back; mostly the server has already seen to it.
+// What decide refuses, ledger.ErrOperationNotFound and ledger.ErrRecordTooNew leave the transaction as it was before the store was called,
+// without new locks, and it may go on. After any other error nothing of the call is in it, and it must be rolled back: what the server
+// has refused makes COMMIT a ROLLBACK.
 //
-// The tables are found by the transaction's search_path: a schema of their own, behind that of the team's, keeps the names apart.
-// synchronous_commit must be on or remote_apply. Like its transaction, a TxStore is for one goroutine at a time.
+// The tables (operations, events, meta) are found by the transaction's search_path: a schema of their own is behind the team's, whose
+// tables then must not have these names. synchronous_commit must be on or remote_apply. Like its transaction, a TxStore is for one
+// goroutine at a time.
 func InTx(tx pgx.Tx) *TxStore { return &TxStore{tx: tx} }
 
 // Update reads, decides and writes, on the transaction.
@@ -87,16 +89,9 @@ func (t *TxStore) attempt(ctx context.Context, reads ledger.ReadSet, decide func
 		return t.failure(ctx, "read", err)
 	}
 	change, err := decide(view)
-	switch {
-	case err != nil, change.Next == nil && !mayBeResent(reads, view):
+	if err != nil || change.Next == nil {
 		t.undo(ctx)
 		return err
-	case change.Next == nil:
-		// The transaction may write nothing else: then its COMMIT would not wait for the standbys.
-		if _, err := t.tx.Exec(ctx, touchRow, id(reads.ID)); err != nil {
-			return t.failure(ctx, "confirm", err)
-		}
-		return t.release(ctx)
 	}
 	writes, err := plan(reads.ID, view, change)
 	if err != nil {
@@ -110,7 +105,8 @@ func (t *TxStore) attempt(ctx context.Context, reads ledger.ReadSet, decide func
 }
 
 // read sets the savepoint, locks the row and reads all that the decision needs, in one round trip. The time beside the view is the
-// database's.
+// database's. The lock makes the decision a fresh one; and it gives the transaction an id, also when it is released: COMMIT then waits
+// for the standbys although nothing may have been written, as an answer to a resent call must.
 func (t *TxStore) read(ctx context.Context, reads ledger.ReadSet) (ledger.View, time.Time, error) {
 	var locked int64
 	var commits string
@@ -151,14 +147,15 @@ func (t *TxStore) write(ctx context.Context, writes []write, decided time.Time) 
 // can commit the business rows alone.
 func (t *TxStore) failure(ctx context.Context, step string, err error) error {
 	var pg *pgconn.PgError
-	switch {
-	case errors.Is(err, errRace), errors.As(err, &pg) && pg.Code == uniqueViolation:
+	if !errors.As(err, &pg) || pg.Code == uniqueViolation {
 		t.undo(ctx)
+	}
+	switch {
+	case errors.Is(err, errRace), pg != nil && pg.Code == uniqueViolation:
 		return errRace
 	case lostRace(err):
 		return errRetry
 	case errors.Is(err, ledger.ErrRecordTooNew), errors.Is(err, ledger.ErrStoreUnavailable):
-		t.undo(ctx)
 		return err
 	}
 	if err := refused(err); err != nil {
@@ -168,13 +165,21 @@ func (t *TxStore) failure(ctx context.Context, step string, err error) error {
 }
 
 // undo takes back what the attempt wrote and locked. Where it fails, the transaction can't be committed.
-func (t *TxStore) undo(ctx context.Context) { _, _ = t.tx.Exec(ctx, undo) }
+func (t *TxStore) undo(ctx context.Context) { _ = t.end(ctx, undo) }
 
 func (t *TxStore) release(ctx context.Context) error {
-	if _, err := t.tx.Exec(ctx, release); err != nil {
+	if err := t.end(ctx, release); err != nil {
 		return unavailable("release the savepoint", err)
 	}
 	return nil
+}
+
+// end ends the savepoint also when the caller has hung up: a context that is over would leave it as it is, and the connection, too.
+func (t *TxStore) end(ctx context.Context, sql string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callBound)
+	defer cancel()
+	_, err := t.tx.Exec(ctx, sql)
+	return err
 }
 
 func (t *TxStore) reading() reading {

@@ -185,6 +185,52 @@ func TestWaitedDecisionIsTakenAnew(t *testing.T) {
 	}
 }
 
+// TestReadThatDoesNotFit: a serializable transaction may fail where it only reads. One that has read what a second one changed, and
+// changed what this one reads, has no place in any order of the three.
+func TestReadThatDoesNotFit(t *testing.T) {
+	d := harness{}.New(t).(data)
+	k := key("k")
+	middle, last, reader := d.begun(t, pgx.Serializable), d.begun(t, pgx.Serializable), d.begun(t, pgx.Serializable)
+	count := func(tx pgx.Tx) {
+		t.Helper()
+		if _, err := tx.Exec(t.Context(), "SELECT count(*) FROM business"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	count(middle)
+	business(t, last)
+	mustCommit(t, last)
+	count(reader) // takes the snapshot
+	if err := postgres.InTx(middle).Update(t.Context(), reads(k), put(k, "")); err != nil {
+		t.Fatal(err)
+	}
+	mustCommit(t, middle)
+	if _, err := postgres.InTx(reader).Events(t.Context(), k.Hash().OperationID()); !errors.Is(err, postgres.ErrRetryTransaction) {
+		t.Errorf("got %v, want ErrRetryTransaction", err)
+	}
+}
+
+// TestOldSnapshotDecidesNothing: also not that nothing is to be written.
+func TestOldSnapshotDecidesNothing(t *testing.T) {
+	d := harness{}.New(t).(data)
+	s, k := d.open(t, postgres.Options{}), key("k")
+	if err := s.Update(t.Context(), reads(k), put(k, "there")); err != nil {
+		t.Fatal(err)
+	}
+	tx := d.begun(t, pgx.RepeatableRead)
+	business(t, tx) // takes the snapshot
+	if err := s.Update(t.Context(), reads(k), put(k, "newer")); err != nil {
+		t.Fatal(err)
+	}
+	err := postgres.InTx(tx).Update(t.Context(), reads(k), func(ledger.View) (ledger.Change, error) {
+		t.Error("it is decided on the old snapshot")
+		return ledger.Change{}, nil
+	})
+	if !errors.Is(err, postgres.ErrRetryTransaction) {
+		t.Errorf("got %v, want ErrRetryTransaction", err)
+	}
+}
+
 // TestLostSnapshotAbortsTheTransaction: a caller who overlooks the error can't commit its own rows alone.
 func TestLostSnapshotAbortsTheTransaction(t *testing.T) {
 	for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {
@@ -307,6 +353,49 @@ func TestHalfOfAPairIsNeverKept(t *testing.T) {
 	if got := history(t, s, original); len(got) != 1+decisions {
 		t.Errorf("the companion has %d events, want %d", len(got), 1+decisions)
 	}
+}
+
+// TestContextThatEndsLeavesNothing: what was written before it ended is taken back, although the transaction lives.
+func TestContextThatEndsLeavesNothing(t *testing.T) {
+	d := harness{}.New(t).(data)
+	s := d.open(t, postgres.Options{})
+	for name, after := range map[string]int{"before the write": 0, "after the write": 1} {
+		k := key(name)
+		tx := d.begun(t, pgx.ReadCommitted)
+		ctx, hangUp := context.WithCancel(t.Context())
+		err := postgres.InTx(&countedTx{Tx: tx, left: after + 1, last: hangUp}).Update(ctx, reads(k), put(k, ""))
+		if !errors.Is(err, ledger.ErrStoreUnavailable) || !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: got %v, want ErrStoreUnavailable", name, err)
+		}
+		mustCommit(t, tx)
+		if got := history(t, s, k); got != nil {
+			t.Errorf("%s: history %q, want none", name, got)
+		}
+	}
+}
+
+// countedTx calls last when that many batches have been answered.
+type countedTx struct {
+	pgx.Tx
+	left int
+	last func()
+}
+
+func (c *countedTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	return countedResults{c.Tx.SendBatch(ctx, b), c}
+}
+
+type countedResults struct {
+	pgx.BatchResults
+	of *countedTx
+}
+
+func (r countedResults) Close() error {
+	err := r.BatchResults.Close()
+	if r.of.left--; r.of.left == 0 {
+		r.of.last()
+	}
+	return err
 }
 
 func TestTransactionThatCantBeTrusted(t *testing.T) {

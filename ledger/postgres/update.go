@@ -116,7 +116,7 @@ func (u *update) attempt() (outcome, error) {
 	}
 	change, err := u.decide(view)
 	switch {
-	case err != nil, change.Next == nil && !mayBeResent(u.reads, view):
+	case err != nil, change.Next == nil && !u.mayBeResent(view):
 		u.rollback(conn)
 		return settled, err
 	case change.Next == nil:
@@ -151,8 +151,8 @@ func (u *update) attempt() (outcome, error) {
 
 // mayBeResent: the decision may answer a command with what an earlier copy of it has written, which may not have reached a standby yet.
 // What has no id can't be told from a copy.
-func mayBeResent(reads ledger.ReadSet, view ledger.View) bool {
-	return view.Current != nil && (len(view.Prior) > 0 || reads.CommandID == "")
+func (u *update) mayBeResent(view ledger.View) bool {
+	return view.Current != nil && (len(view.Prior) > 0 || u.reads.CommandID == "")
 }
 
 // wait makes an answer that writes nothing as durable as one that does: it returns when the standbys have all that the answer rests on.
