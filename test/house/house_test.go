@@ -106,6 +106,17 @@ func TestRules(t *testing.T) {
 			},
 		},
 		{
+			rule: "direction of imports", name: "an example imports a store",
+			files: map[string]string{
+				"examples/agent/a.go":        imports("main", own+`client"`, own+`ledger/postgres"`),
+				"examples/samedatabase/a.go": imports("main", own+`ledger"`, own+`ledger/postgres"`, own+`ledger/sqlite"`),
+			},
+			want: []string{
+				"examples/agent/a.go:5: examples may not import ledger/postgres",
+				"examples/samedatabase/a.go:6: examples/samedatabase may not import ledger/sqlite",
+			},
+		},
+		{
 			rule: "direction of imports", name: "an adapter imports cmd",
 			files: map[string]string{"authz/a.go": imports("authz", own+`cmd/ledgerd"`)},
 			want:  []string{"authz/a.go:4: authz may not import cmd/ledgerd"},

@@ -53,6 +53,8 @@ var places = []place{
 	{at: "client/clienttest", may: []string{"gen", "client", "ledger", "ledger/rpc"}},
 	{at: "console", may: []string{"gen"}},
 	{at: "examples", may: []string{"gen", "client", "client/clienttest"}},
+	// The form without ledgerd: the Go packages as a library, on the database of the team's own rows. It wires them as cmd does.
+	{at: "examples/samedatabase", may: []string{"ledger", "ledger/fingerprint", "ledger/contract", "ledger/postgres"}},
 	{at: "sdk", may: []string{"gen", "client"}},
 	{at: "tools"},
 }
