@@ -18,6 +18,7 @@ import (
 type Config struct {
 	Store      Secret `name:"store" help:"PostgreSQL URL (postgres://...), or sqlite:PATH for one file on this host"`
 	StoreConns int    `name:"store-connections" help:"connections to PostgreSQL at most; 0: as the URL says, or the larger of 4 and the CPUs"`
+	StoreTLS   string `name:"store-tls" help:"verified: a database on the network needs sslmode=verify-full; as-in-url: whatever the URL says"`
 	Migrations string `name:"migrations" help:"what start-up does about the schema: verify, apply, or auto (SQLite: apply, PostgreSQL: verify)"`
 
 	GRPCAddr   string `name:"grpc-addr" help:"address of the gRPC listener (mTLS)"`
@@ -72,7 +73,7 @@ const auto = "auto"
 // serveDefaults are the defaults of every command but dev.
 func serveDefaults() Config {
 	return Config{
-		Migrations: auto, GRPCAddr: ":7443", MaxConns: 4096, Reflection: auto, AdminAddr: ":7490",
+		StoreTLS: storeTLSVerified, Migrations: auto, GRPCAddr: ":7443", MaxConns: 4096, Reflection: auto, AdminAddr: ":7490",
 		ReloadInterval: 10 * time.Second, DrainDelay: 3 * time.Second, DrainTimeout: 25 * time.Second,
 		LogLevel: "info", LogFormat: "json",
 	}
@@ -107,6 +108,7 @@ func (c Config) validate() error {
 			fault(setting, fmt.Sprintf("must be from %s to %s", least, most))
 		}
 	}
+	oneOf("store-tls", c.StoreTLS, storeTLSVerified, storeTLSAsInURL)
 	oneOf("migrations", c.Migrations, auto, "verify", "apply")
 	oneOf("reflection", c.Reflection, auto, "operators", "off")
 	oneOf("log-level", c.LogLevel, "debug", "info", "warn", "error")

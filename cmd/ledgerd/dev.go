@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -153,13 +154,14 @@ func (p program) stateDir() (string, error) {
 	return filepath.Join(base, "ledgerd"), nil
 }
 
-// ensureRing reads the ring, or draws one. It is never drawn again: records name its secret.
+// ensureRing reads the ring, or draws one. Records name its secret by an id that is drawn, too: where the file was lost, a record says
+// that its secret is unknown, never that a request differs.
 func ensureRing(path string) (*fingerprint.Ring, error) {
 	ring, err := readRing(path)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return ring, err
 	}
-	secret, err := fingerprint.NewRandomSecret("dev-1")
+	secret, err := fingerprint.NewRandomSecret("dev-" + rand.Text()[:8])
 	if err != nil {
 		return nil, err
 	}

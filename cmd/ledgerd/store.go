@@ -41,13 +41,6 @@ type location struct {
 
 func (l location) isFile() bool { return l.path != "" }
 
-func (l location) String() string {
-	if l.isFile() {
-		return "sqlite"
-	}
-	return "postgres"
-}
-
 // sqliteScheme begins a store that is a file.
 const sqliteScheme = "sqlite:"
 
@@ -81,6 +74,9 @@ const (
 
 // prepareStore opens a store and brings it to, or checks for, a schema that this release works on.
 func prepareStore(ctx context.Context, at location, c Config, log *slog.Logger, traces *sdktrace.TracerProvider) (database, error) {
+	if err := checkTransport(at, c.StoreTLS); err != nil {
+		return nil, err
+	}
 	store, err := openStore(ctx, at, c.StoreConns, traces)
 	if err != nil {
 		return nil, err
@@ -118,6 +114,9 @@ func (p program) migrateCommand() *cobra.Command {
 		Example: "  ledgerd migrate up --store-file /run/secrets/ledger-dsn",
 	}, serveDefaults(), func(cmd *cobra.Command, c Config, _ *settings) error {
 		at, err := locate(c.Store)
+		if err == nil {
+			err = checkTransport(at, c.StoreTLS)
+		}
 		if err != nil {
 			return err
 		}
@@ -135,13 +134,16 @@ func (p program) migrateCommand() *cobra.Command {
 		}
 		_, err = fmt.Fprintf(p.stdout, "schema version %d\n", migrations.Latest)
 		return err
-	}, "store")
+	}, "store", "store-tls")
 	status := p.configured(&cobra.Command{
 		Use:     "status",
 		Short:   "Show the store's schema version and what this release needs; fails while migrations are pending",
 		Example: "  ledgerd migrate status --store sqlite:/var/lib/ledgerd/ledger.db",
 	}, serveDefaults(), func(cmd *cobra.Command, c Config, _ *settings) error {
 		at, err := locate(c.Store)
+		if err == nil {
+			err = checkTransport(at, c.StoreTLS)
+		}
 		if err != nil {
 			return err
 		}
@@ -158,7 +160,7 @@ func (p program) migrateCommand() *cobra.Command {
 			return errPending
 		}
 		return nil
-	}, "store")
+	}, "store", "store-tls")
 	return group("migrate", "Look at the store's schema, or bring it up to this release", up, status)
 }
 
