@@ -47,16 +47,6 @@ const (
 	StorePruneAfterCommit          Name = "store.prune.after-commit"
 )
 
-// Points of the recovery loop, in the order in which one check passes them.
-const (
-	RecoverySelected           Name = "recovery.check.after-select"
-	RecoveryBeginAfterCommit   Name = "recovery.begin.after-commit"
-	RecoveryProbeBeforeQuery   Name = "recovery.probe.before-query"
-	RecoveryProbeAfterAnswer   Name = "recovery.probe.after-answer"
-	RecoveryApplyAfterCommit   Name = "recovery.apply.after-commit"
-	RecoveryRetireBeforeCommit Name = "recovery.retire.before-commit"
-)
-
 // Points of the life of the server process.
 const (
 	ServeBeforeListen Name = "serve.before-listen"
@@ -76,9 +66,6 @@ var registered = []Name{
 	StoreCreateBeforeCommit, StoreCreateAfterCommit,
 	StoreUpdateBetweenReadAndWrite, StoreUpdateBeforeCommit, StoreUpdateAfterCommit,
 	StorePruneBeforeCommit, StorePruneAfterCommit,
-	RecoverySelected, RecoveryBeginAfterCommit,
-	RecoveryProbeBeforeQuery, RecoveryProbeAfterAnswer,
-	RecoveryApplyAfterCommit, RecoveryRetireBeforeCommit,
 	ServeBeforeListen, ServeDrainStarted,
 }
 

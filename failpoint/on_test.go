@@ -153,9 +153,9 @@ func TestRestorePutsTheEarlierOrderBack(t *testing.T) {
 
 func TestSleep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		defer Enable(RecoveryProbeBeforeQuery, Sleep(time.Minute))()
+		defer Enable(StoreUpdateBetweenReadAndWrite, Sleep(time.Minute))()
 		start := time.Now()
-		if err := Hit(t.Context(), RecoveryProbeBeforeQuery); err != nil {
+		if err := Hit(t.Context(), StoreUpdateBetweenReadAndWrite); err != nil {
 			t.Errorf("sleep: %v", err)
 		}
 		if got := time.Since(start); got != time.Minute {
@@ -164,7 +164,7 @@ func TestSleep(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		start = time.Now()
-		if err := Hit(ctx, RecoveryProbeBeforeQuery); !errors.Is(err, context.DeadlineExceeded) {
+		if err := Hit(ctx, StoreUpdateBetweenReadAndWrite); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("sleep past the deadline: %v", err)
 		}
 		if got := time.Since(start); got != time.Second {

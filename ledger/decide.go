@@ -31,8 +31,8 @@ type Related struct {
 const maxObservations = 64
 
 // Decide is the meaning of the ledger: one pure function from an operation (nil: absent), what is related to it, a command, the
-// contract in force and the store's time, to what is written and what is answered. No I/O, no clock, no randomness. The table in
-// the package comment is its specification; no other function assigns a state.
+// contract in force and the store's time, to what is written and what is answered. No I/O, no clock, no randomness. Its
+// specification is testdata/cells.txt, one line a cell; no other function assigns a state.
 //
 // Errors are Refusals; with one, nothing is written. An Answer with Again set means that the change brings the row up to date (a
 // lapsed lease, an older timeline) and that the command is to be decided once more on a fresh read.

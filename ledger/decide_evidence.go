@@ -225,11 +225,14 @@ func (d *decision) absent(ev Evidence) {
 	n := &d.next
 	d.spend(true)
 	switch {
+	case ev.Final && n.Detail.FoundThere: // refused from now on; but what was found there may be this operation's
+		d.queue(AmbiguousEvidence)
 	case !d.conclusive(ev):
 		d.again(ev.RetryAfter)
 		d.giveUp()
 	case d.repeatsWhenAbsent():
 		n.MayHaveApplied = false
+		n.Detail.SeenThere = false // the target's last word
 		d.free(time.Time{})
 	default:
 		d.queue(RepeatNotAllowed)

@@ -12,7 +12,7 @@
 //	Store                                                                    dumb and conditional: compare-and-swap, no rule
 //	Ledger                                                                   the service: read, decide, write if nobody was faster
 //
-// Everything else is an adapter: package rpc in front, packages postgres and sqlite behind, package recovery beside it.
+// Everything else is an adapter: package rpc in front, packages postgres and sqlite behind.
 //
 // # Words
 //
@@ -66,7 +66,8 @@
 //   - I13: absence counts only from a search that began after settle time.
 //   - I14: contradicting evidence is never lost.
 //   - I15: every grant that a caller saw was durable before the answer.
-//   - I16: a true outcome is never refused for its form, for a right withdrawn since, for load or for draining.
+//   - I16: a true outcome is never refused for its form, for a right withdrawn since, for load or for draining. (What is no message of the
+//     contract can't be read: texts that are no UTF-8, more than 1 MiB. SDKs report without what does not fit.)
 //
 // The package depends on the standard library and small value libraries only, and reads no clock: time is the store's, and an argument.
 package ledger

@@ -28,6 +28,7 @@ type Policy interface {
 	Scope(p Principal) (Scope, SubjectRule, bool)
 	// ToolAllowed: the principal may claim this tool.
 	ToolAllowed(p Principal, tool Tool) bool
-	// HasRole: the principal has the role for this tool.
+	// HasRole: the principal has the role for this tool. HasAnyRole: for some tool; who has none is refused before anything is looked at.
 	HasRole(p Principal, role Role, tool Tool) bool
+	HasAnyRole(p Principal, role Role) bool
 }

@@ -82,13 +82,8 @@ func (l *Ledger) Await(ctx context.Context, id OperationID, wait time.Duration, 
 		case <-timer.C:
 			pause = min(2*pause, lastLook)
 		case <-waiting.Done():
-			timer.Stop()
-			stop()
-			return nil
 		case <-l.waiters.drained:
-			timer.Stop()
-			stop()
-			return nil
+			cancel() // the next look is the last
 		}
 		timer.Stop()
 		stop()

@@ -194,12 +194,16 @@ func (d *demo) charge(hold <-chan struct{}) client.Effect[target.ChargeRequest, 
 			case <-ctx.Done():
 				return target.Charge{}, client.NotSent(ctx.Err())
 			}
+			if err := call.Sending(); err != nil {
+				return target.Charge{}, client.NotSent(err)
+			}
 			c, err := d.service.Charge(ctx, call.Key, r)
 			return c, classify(err)
 		},
 		Resource: func(c target.Charge) *opsledgerv1.ResourceRef {
 			return &opsledgerv1.ResourceRef{Type: "charge", Id: c.ID}
 		},
+		Wait: client.NoWait, // this scene shows what the others are told, and waits for them
 	}
 }
 

@@ -106,6 +106,9 @@ func throughLedger(ctx context.Context, e errand) (account, error) {
 	create := client.Effect[target.TicketRequest, target.Ticket]{
 		Tool: "tickets.create",
 		Execute: func(ctx context.Context, call client.Call, r target.TicketRequest) (target.Ticket, error) {
+			if err := call.Sending(); err != nil {
+				return target.Ticket{}, client.NotSent(err)
+			}
 			t, err := service.CreateTicket(ctx, call.Key, r)
 			return t, classify(err)
 		},

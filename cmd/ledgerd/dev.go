@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -68,6 +69,9 @@ func (p program) dev(ctx context.Context, c Config) error {
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("--state-dir: %w", err)
+	}
+	if err := soleDev(ctx, filepath.Join(dir, devFile)); err != nil {
+		return err
 	}
 	log := p.newLogger(c)
 	told, err := newTelemetry(ctx, p)
@@ -213,6 +217,25 @@ func newDevNote(at addresses, store string, files authz.DevFiles, now time.Time)
 		n.Identities[name] = devClient{Cert: f.Cert, Key: f.Key}
 	}
 	return n
+}
+
+// soleDev refuses a second development ledger on one state directory: ledgerctl would find only the one that started last. A note that
+// nobody answers for is left over from a process that was killed.
+func soleDev(ctx context.Context, path string) error {
+	data, err := os.ReadFile(path)
+	var there devNote
+	if err != nil || json.Unmarshal(data, &there) != nil || there.GRPCAddr == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", there.GRPCAddr)
+	if err != nil {
+		return nil
+	}
+	_ = conn.Close()
+	return usageError{fmt.Errorf("a development ledger runs on this state directory already (process %d, %s): end it, or choose another --state-dir",
+		there.PID, there.GRPCAddr)}
 }
 
 func (n devNote) write(path string) error {

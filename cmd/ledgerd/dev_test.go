@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -65,6 +66,11 @@ func TestDevMakesEverythingAndKeepsIt(t *testing.T) {
 	})
 	if err != nil {
 		t.Error(err)
+	}
+
+	var usage usageError
+	if err := run(t.Context(), devArgs(dir), nil, io.Discard, io.Discard); !errors.As(err, &usage) {
+		t.Errorf("a second one on the same directory: %v", err)
 	}
 
 	r.signals <- syscall.SIGTERM

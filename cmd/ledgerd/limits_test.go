@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	pb "github.com/opsledger/opsledger/gen/opsledger/v1"
@@ -94,5 +95,24 @@ func TestSpansHoldNoTextsOfErrors(t *testing.T) {
 	}
 	if failed < 2 {
 		t.Errorf("%d spans have failed, want some of each store", failed)
+	}
+}
+
+// TestLimitsHaveAnUpperEnd: what is beyond them is refused before it is held in memory.
+func TestLimitsHaveAnUpperEnd(t *testing.T) {
+	h := newHouse(t, stores["sqlite"](t))
+	r := start(t, nil, h.args...)
+	client := pb.NewLedgerServiceClient(dial(t, r.at.GRPC, h.as(t, agentA)))
+	req := claim("key-1")
+	req.RequestJson = fmt.Appendf(nil, `{"title":%q}`, strings.Repeat("x", 2<<20))
+	if _, err := client.Claim(call(t), req); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("a message of 2 MiB: %v", err)
+	}
+	heavy := metadata.AppendToOutgoingContext(call(t), "x-heavy", strings.Repeat("x", 64<<10))
+	if _, err := client.Claim(heavy, claim("key-1")); err == nil {
+		t.Error("64 KiB of headers are taken")
+	}
+	if _, err := client.Claim(call(t), claim("key-1")); err != nil {
+		t.Errorf("afterwards: %v", err)
 	}
 }

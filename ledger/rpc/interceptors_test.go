@@ -120,6 +120,8 @@ func TestDrainingServerGivesNoNewLeases(t *testing.T) {
 	}
 	_, err = w.client.Start(as(t, "agent-a"), &pb.StartRequest{OperationId: grant.GetOperationId(), ClaimId: req.GetClaimId()})
 	refused(t, err, codes.Unavailable, "DRAINING")
+	_, err = w.client.BeginCheck(as(t, "checker"), &pb.BeginCheckRequest{OperationId: grant.GetOperationId(), CommandId: uuid.NewString()})
+	refused(t, err, codes.Unavailable, "DRAINING")
 	if _, err := w.client.Lookup(as(t, "agent-a"), &pb.LookupRequest{Selector: &pb.LookupRequest_Key{Key: req.GetKey()}}); err != nil {
 		t.Error(err)
 	}

@@ -23,9 +23,7 @@ func (s *Server) reconciler(ctx context.Context) (ledger.Actor, ledger.May, erro
 	if err != nil {
 		return ledger.Actor{}, nil, err
 	}
-	if roles, ok := s.policy.(interface {
-		HasAnyRole(p ledger.Principal, role ledger.Role) bool
-	}); ok && !roles.HasAnyRole(p, ledger.RoleReconciler) {
+	if !s.policy.HasAnyRole(p, ledger.RoleReconciler) {
 		return ledger.Actor{}, nil, ledger.ErrRoleRequired
 	}
 	return ledger.Actor{Kind: ledger.ActorReconciler, Name: p}, func(op *ledger.Operation) error {

@@ -55,9 +55,11 @@ func (s *Server) under(commandID string) decide {
 	}
 }
 
-// grantee checks who shows which grant, as all reports do.
-func (s *Server) grantee(ctx context.Context, f *form, operationID, claimID string) (caller, ledger.OperationID, error) {
-	c, err := s.caller(ctx)
+// grantee checks the form of what all reports show: who, and which grant. who is caller or reporter.
+func (s *Server) grantee(
+	ctx context.Context, f *form, who func(context.Context) (caller, error), operationID, claimID string,
+) (caller, ledger.OperationID, error) {
+	c, err := who(ctx)
 	if err != nil {
 		return caller{}, ledger.OperationID{}, err
 	}
@@ -69,7 +71,7 @@ func (s *Server) grantee(ctx context.Context, f *form, operationID, claimID stri
 // Start turns a reservation into execution.
 func (s *Server) Start(ctx context.Context, req *pb.StartRequest) (*pb.StartResponse, error) {
 	f := &form{}
-	c, id, err := s.grantee(ctx, f, req.GetOperationId(), req.GetClaimId())
+	c, id, err := s.grantee(ctx, f, s.caller, req.GetOperationId(), req.GetClaimId())
 	if err == nil {
 		err = f.err()
 	}
@@ -95,7 +97,7 @@ func (s *Server) Start(ctx context.Context, req *pb.StartRequest) (*pb.StartResp
 // Renew extends a lease. A longer one than the contract allows is cut to what it allows.
 func (s *Server) Renew(ctx context.Context, req *pb.RenewRequest) (*pb.RenewResponse, error) {
 	f := &form{}
-	c, id, err := s.grantee(ctx, f, req.GetOperationId(), req.GetClaimId())
+	c, id, err := s.grantee(ctx, f, s.reporter, req.GetOperationId(), req.GetClaimId())
 	lease := req.GetLease().AsDuration()
 	f.want(req.GetLease() == nil || req.GetLease().IsValid() && lease >= minLease, "lease", "must be at least 1s")
 	if err == nil {
@@ -109,10 +111,10 @@ func (s *Server) Renew(ctx context.Context, req *pb.RenewRequest) (*pb.RenewResp
 			return ledger.Renew{
 				ClaimID: ledger.ClaimID(req.GetClaimId()), Actor: c.actor(), Lease: lease,
 				TargetAttributes: keptAttributes(req.GetTargetAttributes(), contract),
-			}, c.sameScope(op)
+			}, c.mayReport(op, req.GetClaimId())
 		})
 	if err != nil {
-		return nil, s.fail(ctx, err, false)
+		return nil, s.fail(ctx, c.unknownTo(err), false)
 	}
 	m := &pb.RenewResponse{Stop: answer.Stop != 0, StopReason: pb.WaitReason(answer.Stop)}
 	if answer.Lease > 0 {
@@ -127,7 +129,7 @@ func (s *Server) Renew(ctx context.Context, req *pb.RenewRequest) (*pb.RenewResp
 // Complete records a definite outcome.
 func (s *Server) Complete(ctx context.Context, req *pb.CompleteRequest) (*pb.CompleteResponse, error) {
 	f := &form{}
-	c, id, err := s.grantee(ctx, f, req.GetOperationId(), req.GetClaimId())
+	c, id, err := s.grantee(ctx, f, s.reporter, req.GetOperationId(), req.GetClaimId())
 	outcomeOf(f, req, ledger.Contract{}) // the form, before anything is looked up
 	if err == nil {
 		err = f.err()
@@ -139,10 +141,10 @@ func (s *Server) Complete(ctx context.Context, req *pb.CompleteRequest) (*pb.Com
 		func(op *ledger.Operation, contract ledger.Contract) (ledger.Command, error) {
 			cmd := outcomeOf(f, req, contract) // what is kept of a result depends on the tool
 			cmd.Actor = c.actor()
-			return cmd, c.sameScope(op)
+			return cmd, c.mayReport(op, req.GetClaimId())
 		})
 	if err != nil {
-		return nil, s.fail(ctx, err, false)
+		return nil, s.fail(ctx, c.unknownTo(err), false)
 	}
 	op, st := s.show(c, answer.Operation, answer.Now)
 	return &pb.CompleteResponse{
@@ -154,7 +156,7 @@ func (s *Server) Complete(ctx context.Context, req *pb.CompleteRequest) (*pb.Com
 // about the outcome: it counts as UNCLASSIFIED.
 func (s *Server) MarkUnknown(ctx context.Context, req *pb.MarkUnknownRequest) (*pb.MarkUnknownResponse, error) {
 	f := &form{}
-	c, id, err := s.grantee(ctx, f, req.GetOperationId(), req.GetClaimId())
+	c, id, err := s.grantee(ctx, f, s.reporter, req.GetOperationId(), req.GetClaimId())
 	if err == nil {
 		err = f.err()
 	}
@@ -170,10 +172,10 @@ func (s *Server) MarkUnknown(ctx context.Context, req *pb.MarkUnknownRequest) (*
 			return ledger.MarkUnknown{
 				ClaimID: ledger.ClaimID(req.GetClaimId()), Actor: c.actor(), Cause: cause,
 				TargetAttributes: keptAttributes(req.GetTargetAttributes(), contract),
-			}, c.sameScope(op)
+			}, c.mayReport(op, req.GetClaimId())
 		})
 	if err != nil {
-		return nil, s.fail(ctx, err, false)
+		return nil, s.fail(ctx, c.unknownTo(err), false)
 	}
 	op, st := s.show(c, answer.Operation, answer.Now)
 	return &pb.MarkUnknownResponse{

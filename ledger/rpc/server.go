@@ -50,8 +50,7 @@ type Server struct {
 	limiter  *Limiter
 }
 
-// New makes a server. A policy that also has the method HasAnyRole(ledger.Principal, ledger.Role) bool lets it refuse a caller
-// without any role before it looks at an operation; without, such a caller gets NOT_FOUND.
+// New makes a server.
 func New(l *ledger.Ledger, policy ledger.Policy, ring *fingerprint.Ring, identify Identify, o Options) (*Server, error) {
 	if l == nil || policy == nil || ring == nil || identify == nil {
 		return nil, errors.New("a server needs a ledger, a policy, a ring of secrets and a source of identity")
@@ -102,6 +101,36 @@ func (s *Server) caller(ctx context.Context) (caller, error) {
 		return caller{}, ledger.ErrIdentityInvalid
 	}
 	return caller{principal: p, scope: scope, subjects: subjects}, nil
+}
+
+// reporter is who reports what became of a grant. A scope that was withdrawn since does not make the report untrue: the claim_id proves
+// the grant.
+func (s *Server) reporter(ctx context.Context) (caller, error) {
+	p, err := s.principal(ctx)
+	if err != nil {
+		return caller{}, err
+	}
+	scope, subjects, _ := s.policy.Scope(p)
+	return caller{principal: p, scope: scope, subjects: subjects}, nil
+}
+
+// mayReport lets the report of a grant through. Who has no scope learns nothing but of a grant that it can show.
+func (c caller) mayReport(op *ledger.Operation, claimID string) error {
+	if c.scope == "" && (claimID == "" || string(op.Grant.ClaimID) != claimID) {
+		return ledger.ErrIdentityInvalid
+	}
+	if c.scope == "" {
+		return nil
+	}
+	return c.sameScope(op)
+}
+
+// unknownTo hides from who has no scope that an operation is absent.
+func (c caller) unknownTo(err error) error {
+	if c.scope == "" && errors.Is(err, ledger.ErrOperationNotFound) {
+		return ledger.ErrIdentityInvalid
+	}
+	return err
 }
 
 // maySay checks the right to name a subject, or the duty.

@@ -50,7 +50,7 @@ var places = []place{
 	{at: "cmd/ledgerctl", may: with(with(core, adapters...), "client", "console", "gen", "test/target")},
 
 	{at: "client", may: []string{"gen"}},
-	{at: "client/clienttest", may: []string{"gen", "client", "ledger", "ledger/rpc"}},
+	{at: "client/clienttest", may: []string{"gen", "client", "ledger", "ledger/fingerprint", "ledger/rpc"}},
 	{at: "console", may: []string{"gen"}},
 	{at: "examples", may: []string{"gen", "client", "client/clienttest"}},
 	// The form without ledgerd: the Go packages as a library, on the database of the team's own rows. It wires them as cmd does.

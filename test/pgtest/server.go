@@ -254,9 +254,6 @@ func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.It
 // LogFile is the path of the server's own log.
 func (s *Server) LogFile() string { return filepath.Join(s.dir, "log") }
 
-// PID of the postmaster, for tests that kill it.
-func (s *Server) PID() int { return s.cmd.Process.Pid }
-
 // Demote restarts the server as a standby that follows nobody: it can be read and takes no writes. Its port is another one.
 func (s *Server) Demote(ctx context.Context) error {
 	if err := s.cmd.Process.Signal(syscall.SIGINT); err != nil { // a fast shutdown: with a checkpoint

@@ -134,11 +134,6 @@ func (c Client) Refund(ctx context.Context, key string, req RefundRequest) (Refu
 	return v, c.do(ctx, http.MethodPost, "/refunds", keyed(key), req, &v)
 }
 
-// FindRefunds lists the refunds of the key, while the service remembers it.
-func (c Client) FindRefunds(ctx context.Context, key string) ([]Refund, error) {
-	return find[Refund](ctx, c, "/refunds", key)
-}
-
 // SendMessage sends a message. The reference is written to the effect log, for
 // the judge who counts; the service uses it for nothing.
 func (c Client) SendMessage(ctx context.Context, reference string, req MessageRequest) (Message, error) {
