@@ -36,6 +36,7 @@ type sizes struct {
 	Idle       int // connections that say nothing after their handshake
 	Handshakes int // connections whose handshake does not end
 	Streams    int // connections with as many open streams as they get
+	Opens      int // streams that each of these opens per second
 	Headers    int // connections at a time with headers of 16 MB
 	Messages   int // connections with messages of 16 MB, plain and compressed
 	Resets     int // connections that open streams and reset them
@@ -143,10 +144,14 @@ func (f *flood) rise(ctx context.Context) error {
 	return nil
 }
 
+// spread is over how long those who do the same begin: a flood is more than its first moment.
+const spread = 500 * time.Millisecond
+
 // each lets so many go on doing something, with a pause in between, until ctx ends.
 func (f *flood) each(ctx context.Context, n int, do func(context.Context)) {
-	for range n {
+	for i := range n {
 		f.group.Go(func() {
+			pause(ctx, time.Duration(i)*spread/time.Duration(n))
 			for ctx.Err() == nil {
 				do(ctx)
 				pause(ctx, 250*time.Millisecond)
@@ -211,10 +216,11 @@ func (f *flood) streams(ctx context.Context) {
 	}
 	defer p.close()
 	for range openStreams {
-		if p.open(f.Addr) != nil {
+		if p.open(f.Addr) != nil || ctx.Err() != nil {
 			return
 		}
 		f.count("streams opened")
+		pause(ctx, time.Second/time.Duration(f.Sizes.Opens))
 	}
 	select {
 	case <-ctx.Done():

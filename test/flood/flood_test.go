@@ -35,11 +35,11 @@ type plan struct {
 
 var plans = map[string]plan{
 	"reduced": {
-		sizes:  sizes{Idle: 300, Handshakes: 30, Streams: 5, Headers: 2, Messages: 1, Resets: 2, PerSecond: 200, Requests: 3},
+		sizes:  sizes{Idle: 300, Handshakes: 30, Streams: 5, Opens: 130, Headers: 2, Messages: 1, Resets: 2, PerSecond: 200, Requests: 3},
 		rounds: 4, round: 1500 * time.Millisecond, rate: 60,
 	},
 	"full": {
-		sizes:  sizes{Idle: 2000, Handshakes: 300, Streams: 20, Headers: 4, Messages: 2, Resets: 4, PerSecond: 250, Requests: 4},
+		sizes:  sizes{Idle: 2000, Handshakes: 300, Streams: 20, Opens: 50, Headers: 4, Messages: 2, Resets: 4, PerSecond: 250, Requests: 4},
 		rounds: 7, round: 6 * time.Second, rate: 60,
 	},
 }
@@ -156,7 +156,7 @@ func behave(t *testing.T, client pb.LedgerServiceClient, d time.Duration, rate i
 		pause(ctx, time.Until(due))
 		group.Go(func() {
 			req := &pb.ClaimRequest{
-				Key: &pb.OperationKey{Tool: "tickets.create", Task: "task", Key: uuid.NewString()}, ClaimId: uuid.NewString(), WorkerId: "worker",
+				Key: &pb.OperationKey{Tool: "tickets.create", Task: uuid.NewString(), Key: "key"}, ClaimId: uuid.NewString(), WorkerId: "worker",
 				RequestJson: []byte(`{"title":"t"}`), IntentTime: timestamppb.Now(),
 			}
 			claimed, err := client.Claim(ctx, req)
