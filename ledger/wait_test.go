@@ -26,31 +26,25 @@ func awaiting(ctx context.Context, l *ledger.Ledger, id ledger.OperationID, wait
 
 // TestAwaitEndsWithTheCurrentView: the last look is taken when the wait ends, not up to a pause before.
 func TestAwaitEndsWithTheCurrentView(t *testing.T) {
-	for name, end := range map[string]struct {
-		wait time.Duration
-		end  func(l *ledger.Ledger, cancel func())
-		last time.Duration
-	}{
-		"its time is over": {2 * time.Second, func(*ledger.Ledger, func()) {}, 2 * time.Second},
-		"the server drains": {time.Minute, func(l *ledger.Ledger, _ func()) {
-			time.Sleep(100 * time.Millisecond)
-			l.Drain()
-		}, 100 * time.Millisecond},
+	for name, tt := range map[string]struct{ wait, drain, last time.Duration }{
+		"its time is over":  {wait: 2 * time.Second, last: 2 * time.Second},
+		"the server drains": {wait: time.Minute, drain: 100 * time.Millisecond, last: 100 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := ledger.New(nil, declared{})
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
 				var looks []time.Duration
 				var done bool
-				ended := awaiting(ctx, l, ledger.OperationID{1}, end.wait, &looks, &done)
-				end.end(l, cancel)
+				ended := awaiting(t.Context(), l, ledger.OperationID{1}, tt.wait, &looks, &done)
+				if tt.drain > 0 {
+					time.Sleep(tt.drain)
+					l.Drain()
+				}
 				if err := <-ended; err != nil {
 					t.Error(err)
 				}
-				if last := looks[len(looks)-1]; last != end.last {
-					t.Errorf("looked at %v, the last time at %v, want %v", looks, last, end.last)
+				if last := looks[len(looks)-1]; last != tt.last {
+					t.Errorf("looked at %v, the last time at %v, want %v", looks, last, tt.last)
 				}
 			})
 		})
