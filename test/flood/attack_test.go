@@ -119,7 +119,7 @@ func beTheFlood(path string, in io.Reader, out io.Writer) error {
 	return nil
 }
 
-// rise starts everything and returns when the idle connections are there.
+// rise starts everything and returns when the idle connections are there and idle, and all others have begun.
 func (f *flood) rise(ctx context.Context) error {
 	idle := make(chan error)
 	const dialers = 8
@@ -141,6 +141,7 @@ func (f *flood) rise(ctx context.Context) error {
 	f.each(ctx, f.Sizes.Messages, f.messages)
 	f.each(ctx, f.Sizes.Resets, f.resets)
 	f.each(ctx, f.Sizes.Requests, f.requests)
+	pause(ctx, 2*spread)
 	return nil
 }
 
