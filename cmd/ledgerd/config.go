@@ -74,7 +74,7 @@ const auto = "auto"
 func serveDefaults() Config {
 	return Config{
 		StoreTLS: storeTLSVerified, Migrations: auto, GRPCAddr: ":7443", MaxConns: 4096, Reflection: auto, AdminAddr: ":7490",
-		ReloadInterval: 10 * time.Second, DrainDelay: 3 * time.Second, DrainTimeout: 25 * time.Second,
+		ReloadInterval: 5 * time.Second, DrainDelay: 3 * time.Second, DrainTimeout: 25 * time.Second,
 		LogLevel: "info", LogFormat: "json",
 	}
 }
