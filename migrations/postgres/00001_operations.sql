@@ -150,7 +150,7 @@ CREATE INDEX operations_by_update ON operations (scope, update_time, id);
 CREATE INDEX operations_by_task ON operations (scope, task, create_time, id);
 -- +goose StatementEnd
 -- +goose StatementBegin
-CREATE INDEX operations_unknown ON operations (scope, task, tool) WHERE state = 5;
+CREATE INDEX operations_unknown ON operations (scope, task, tool, create_time, id) WHERE state = 5;
 -- +goose StatementEnd
 
 -- +goose Down

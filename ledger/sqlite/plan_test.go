@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sqlite
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestPlans looks at what the statements read: each by an index of its own. SQLite plans without looking at the rows.
+func TestPlans(t *testing.T) {
+	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "ledger.db"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	if err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const byID = "sqlite_autoindex_operations_1"
+	for name, tt := range map[string]struct{ sql, index string }{
+		"selectRow":          {selectRow, byID},
+		"selectDue":          {selectDue, "operations_due"},
+		"selectSiblings":     {selectSiblings, "operations_unknown"}, // a task may have thousands of others
+		"listByCreate":       {listByCreate, "operations_by_create"},
+		"listByTask":         {listByTask, "operations_by_task"},
+		"listByUpdate":       {listByUpdate, "operations_by_update"},
+		"selectByDownstream": {selectByDownstream, "operations_downstream_key"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			args := make([]any, 9)
+			if name == "selectSiblings" {
+				args = args[:5]
+			} else {
+				args = args[:strings.Count(tt.sql, "?")]
+			}
+			rows, err := s.readers.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+tt.sql, args...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = rows.Close() }()
+			var plan []string
+			for rows.Next() {
+				var id, parent, unused int
+				var detail string
+				if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
+					t.Fatal(err)
+				}
+				plan = append(plan, detail)
+			}
+			if err := rows.Err(); err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(plan[0], tt.index) {
+				t.Errorf("does not read by %s:\n%s", tt.index, strings.Join(plan, "\n"))
+			}
+		})
+	}
+}
