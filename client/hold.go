@@ -33,7 +33,8 @@ func (c Call) MaySend() bool { return c.hold != nil && c.hold.maySend() == nil }
 
 // Sending declares that the request leaves this process now: call it right before the one send, and return [NotSent] of its error if
 // it has one. That is [ErrWindowOver] (the process may have been stopped or the machine suspended since: the context notices up to 200 ms
-// later), [ErrSentAlready] for a second send under one grant, [ErrNotStarted] in Prepare, or why the execution was stopped.
+// later), [ErrNotStarted] in Prepare, or why the execution was stopped. For a second send under one grant it is [ErrSentAlready], which
+// makes the outcome unknown, also as [NotSent]: the first one may have left.
 //
 // From then on the execution's context ends with the lease instead of the send window, and a rejection is definite: it is the
 // answer to the only send. Whoever sends by HTTP lets [OneSend] do all that.
@@ -66,7 +67,9 @@ type hold struct {
 	stopped     error
 	sends       int  // that were let go
 	connections int  // that they were written to, as far as anybody saw
+	connecting  bool // what was let go waits for a connection: until then nothing has left, and the send window still counts
 	retracted   bool // provably, not one byte of the send that was let go has left
+	again       bool // another send was asked for after one that may have left
 	attributes  map[string]string
 	unsaid      map[string]string // attributes that the ledger has not got yet
 }
@@ -92,12 +95,12 @@ func (h *hold) maySend() error {
 
 func (h *hold) guard() error {
 	switch {
+	case h.sends > 0:
+		return ErrSentAlready
 	case h.stopped != nil:
 		return h.stopped
 	case !h.started:
 		return ErrNotStarted
-	case h.sends > 0:
-		return ErrSentAlready
 	case h.sendEnd <= h.now():
 		return ErrWindowOver
 	default:
@@ -111,6 +114,18 @@ func (h *hold) sending() error {
 	err := h.guard()
 	if err == nil {
 		h.sends++
+	}
+	h.again = h.again || err != nil && h.sends > 0 && !h.retracted
+	return err
+}
+
+// sendingOn is sending through a transport that says when it has a connection.
+func (h *hold) sendingOn() error {
+	err := h.sending()
+	if err == nil {
+		h.mu.Lock()
+		h.connecting = true
+		h.mu.Unlock()
 	}
 	return err
 }
@@ -127,21 +142,43 @@ func (h *hold) connected() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.connections++
+	if h.sendEnd > h.now() {
+		h.connecting = false
+	} // else the window is over, and ends the execution
+}
+
+// mayWrite is asked before the first byte of a request's body: a process that was stopped since it got the connection writes nothing.
+func (h *hold) mayWrite() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.connecting && h.sendEnd <= h.now() {
+		return ErrWindowOver
+	}
+	return nil
 }
 
 // neverLeft: the send that was let go had no connection. False: it had.
 func (h *hold) neverLeft() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.retracted = h.connections == 0
+	h.retracted, h.connecting = h.connections == 0, false
 	return h.retracted
 }
 
-// mayHaveLeft: a connection was seen, whatever Execute says.
+// mayHaveLeft: a connection was seen, or one send was followed by the wish for another, whatever Execute says.
 func (h *hold) mayHaveLeft() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.connections > 0
+	return h.connections > 0 || h.again
+}
+
+// close ends the grant in this process: whoever still has its Call sends nothing more.
+func (h *hold) close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.stopped == nil {
+		h.stopped = ErrNoGrant
+	}
 }
 
 // once says whether the request is known to have left exactly once.
@@ -175,7 +212,7 @@ func (h *hold) end() (time.Duration, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	end, why := h.leaseEnd, error(ErrLeaseOver)
-	if h.started && h.sends == 0 && h.sendEnd <= end {
+	if h.started && (h.sends == 0 || h.connecting) && h.sendEnd <= end {
 		end, why = h.sendEnd, ErrWindowOver
 	}
 	return end - h.now(), why
@@ -340,6 +377,7 @@ func (h *hold) keep(parent context.Context, a attempt, lease time.Duration) (ctx
 		running.Go(func() { h.renew(inner, a, lease) })
 	}
 	return execution{inner, h}, func() {
+		h.close()
 		stop(context.Canceled)
 		running.Wait()
 	}

@@ -34,7 +34,12 @@ func (t *oneSend) RoundTrip(req *http.Request) (*http.Response, error) {
 		closeBody(req)
 		return nil, NotSent(ErrNoGrant)
 	}
-	if err := h.sending(); err != nil {
+	_, traces := t.base.(*http.Transport)
+	declare := h.sending
+	if traces {
+		declare = h.sendingOn
+	}
+	if err := declare(); err != nil {
 		closeBody(req)
 		if h.sent() { // this request was not, but another one was
 			return nil, err
@@ -49,8 +54,11 @@ func (t *oneSend) RoundTrip(req *http.Request) (*http.Response, error) {
 	if (once.Body == nil || once.Body == http.NoBody) && repeatable(once) {
 		once.Body, once.ContentLength = io.NopCloser(unrepeatable{}), 0
 	}
+	if once.Body != nil && once.Body != http.NoBody {
+		once.Body = windowBody{once.Body, h}
+	}
 	res, err := t.base.RoundTrip(once)
-	if _, traces := t.base.(*http.Transport); err != nil && traces && h.neverLeft() {
+	if err != nil && traces && h.neverLeft() {
 		return nil, NotSent(err)
 	}
 	return res, err
@@ -70,6 +78,19 @@ func repeatable(req *http.Request) bool {
 		return true
 	}
 	return len(req.Header["Idempotency-Key"]) > 0 || len(req.Header["X-Idempotency-Key"]) > 0
+}
+
+// windowBody is a body that is not read, and so not written, once the send window is over without a connection.
+type windowBody struct {
+	io.ReadCloser
+	hold *hold
+}
+
+func (b windowBody) Read(p []byte) (int, error) {
+	if err := b.hold.mayWrite(); err != nil {
+		return 0, err
+	}
+	return b.ReadCloser.Read(p)
 }
 
 type unrepeatable struct{}

@@ -75,7 +75,7 @@ func (r *run[Req, Res]) perform(
 			Outcome: &opsledgerv1.CompleteRequest_Succeeded{Succeeded: result},
 		}))}
 	}
-	return r.failedWith(ctx, a, h, err, causeOf(within, err))
+	return r.failedWith(ctx, a, h, saidBy(within, err))
 }
 
 func callOf(grant *opsledgerv1.Grant, h *hold) Call {
@@ -177,19 +177,40 @@ func (e Effect[Req, Res]) result(value Res) *opsledgerv1.Result {
 	return r
 }
 
+// saying is what the error of an execution says.
+type saying struct {
+	err      error
+	never    *notSentError
+	before   *refusedBeforeError
+	rejected *rejectedError
+	cause    opsledgerv1.UnknownCause
+}
+
+// saidBy reads an error, which is the user's code: where that panics, it says nothing.
+func saidBy(ctx context.Context, err error) saying {
+	s := saying{err: err}
+	panicked := guarded(func() {}, func() error {
+		errors.As(err, &s.never)
+		errors.As(err, &s.before)
+		errors.As(err, &s.rejected)
+		s.cause = causeOf(ctx, err)
+		return nil
+	})
+	if panicked != nil {
+		return saying{err: panicked, cause: opsledgerv1.UnknownCause_UNKNOWN_CAUSE_UNCLASSIFIED}
+	}
+	return s
+}
+
 // failedWith reports an execution that ended with an error.
-func (r *run[Req, Res]) failedWith(ctx context.Context, a attempt, h *hold, err error, cause opsledgerv1.UnknownCause) performed[Res] {
-	var (
-		never    *notSentError
-		before   *refusedBeforeError
-		rejected *rejectedError
-	)
+func (r *run[Req, Res]) failedWith(ctx context.Context, a attempt, h *hold, s saying) performed[Res] {
+	err, before, rejected, cause := s.err, s.before, s.rejected, s.cause
 	switch {
-	case errors.As(err, &never) && !h.mayHaveLeft():
+	case s.never != nil && !h.mayHaveLeft():
 		a.notSent(ctx)
 		// Without the mark: an Execute around this call, which may have sent something, must not pass it on as its own.
-		return performed[Res]{err: unsent(never.err)}
-	case errors.As(err, &before):
+		return performed[Res]{err: unsent(s.never.err)}
+	case before != nil:
 		said := a.complete(ctx, h.once(), &opsledgerv1.CompleteRequest{Outcome: &opsledgerv1.CompleteRequest_NotExecuted{
 			NotExecuted: before.report(),
 		}})
@@ -199,7 +220,7 @@ func (r *run[Req, Res]) failedWith(ctx context.Context, a attempt, h *hold, err 
 			u.Reason, done.again = ReasonWaiting, &again{unknown: u}
 		}
 		return done
-	case errors.As(err, &rejected) && rejected.definite():
+	case rejected != nil && rejected.definite():
 		return performed[Res]{outcome: refusedByTarget[Res](a, rejected, a.complete(ctx, h.once(), &opsledgerv1.CompleteRequest{
 			Outcome: &opsledgerv1.CompleteRequest_Rejected{Rejected: rejected.failure},
 		}))}

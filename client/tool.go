@@ -4,7 +4,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -109,19 +108,16 @@ func (r *run[Req, Res]) withoutLedger(ctx context.Context, err error) (out Outco
 	}
 	value, _, err := r.execute(within, Call{hold: h}, req, release)
 	release()
-	var (
-		never    *notSentError
-		rejected *rejectedError
-	)
-	switch {
-	case err == nil:
+	if err == nil {
 		return Outcome[Res]{done: &Done[Res]{Value: value, HasValue: true, WithoutLedger: true}}, true, nil
-	case errors.As(err, &never) && !h.mayHaveLeft():
-		return out, true, unsent(never.err)
-	case errors.As(err, &rejected) && rejected.definite():
-		return Outcome[Res]{rejected: &Rejection{Failure: rejected.failure, WithoutLedger: true}}, true, nil
+	}
+	switch s := saidBy(within, err); {
+	case s.never != nil && !h.mayHaveLeft():
+		return out, true, unsent(s.never.err)
+	case s.rejected != nil && s.rejected.definite():
+		return Outcome[Res]{rejected: &Rejection{Failure: s.rejected.failure, WithoutLedger: true}}, true, nil
 	default:
-		return Outcome[Res]{unknown: &Unknown{Reason: ReasonUnknown, WithoutLedger: true, Cause: err}}, true, nil
+		return Outcome[Res]{unknown: &Unknown{Reason: ReasonUnknown, WithoutLedger: true, Cause: s.err}}, true, nil
 	}
 }
 
