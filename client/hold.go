@@ -137,14 +137,15 @@ func (h *hold) sent() bool {
 	return h.sends > 0
 }
 
-// connected: what was let go is written to a connection now.
+// connected: what was let go is written to a connection now. One that comes after the send window changes nothing: the window still ends
+// the execution.
 func (h *hold) connected() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.connections++
 	if h.sendEnd > h.now() {
 		h.connecting = false
-	} // else the window is over, and ends the execution
+	}
 }
 
 // mayWrite is asked before the first byte of a request's body: a process that was stopped since it got the connection writes nothing.
