@@ -35,9 +35,11 @@ var places = []place{
 	{at: "ledger/fingerprint", pure: true, libraries: with(values, "go.yaml.in/yaml/v4")},
 
 	{at: "ledger/contract", may: core},
+	// Stores gather calls into batches; what a batch does is theirs.
+	{at: "ledger/coalesce", pure: true},
 	// A store brings its own schema.
-	{at: "ledger/postgres", may: with(core, "migrations")},
-	{at: "ledger/sqlite", may: with(core, "migrations")},
+	{at: "ledger/postgres", may: with(core, "ledger/coalesce", "migrations")},
+	{at: "ledger/sqlite", may: with(core, "ledger/coalesce", "migrations")},
 	{at: "migrations", may: core},
 	{at: "ledger/rpc", may: with(core, "gen")},
 	{at: "recovery", may: with(core, "gen")},
