@@ -45,10 +45,11 @@ type Server struct {
 	timers map[int64]*time.Timer // by the line that accepted the effect
 	closed bool
 
-	closing  chan struct{}
-	requests sync.WaitGroup
-	served   chan error
-	close    func() error
+	closing     chan struct{}
+	requests    sync.WaitGroup
+	connections sync.WaitGroup
+	served      chan error
+	close       func() error
 
 	stopWatching func() bool
 }
@@ -107,7 +108,7 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	}
 	s.mu.Unlock()
 
-	s.http = &http.Server{Handler: s.routes(), ReadHeaderTimeout: 10 * time.Second}
+	s.http = &http.Server{Handler: s.routes(), ReadHeaderTimeout: 10 * time.Second, ConnState: s.count}
 	go func() { s.served <- s.http.Serve(listener) }()
 	s.close = sync.OnceValue(s.shutDown)
 	s.stopWatching = context.AfterFunc(ctx, func() { _ = s.close() })
@@ -120,8 +121,20 @@ func (s *Server) URL() string { return "http://" + s.addr }
 // LogPath is the path of the effect log.
 func (s *Server) LogPath() string { return s.logPath }
 
-// Close ends the service and waits for its requests: those that hang are cut
-// without an answer. Effects that have not landed stay in the log and land
+// count knows how many connections have a goroutine. The server does not wait
+// for them itself, and one whose body was too long outlives its request by half
+// a second.
+func (s *Server) count(_ net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		s.connections.Add(1)
+	case http.StateClosed, http.StateHijacked:
+		s.connections.Done()
+	}
+}
+
+// Close ends the service and waits for its requests and connections: those that
+// hang are cut without an answer. Effects that have not landed stay in the log and land
 // after the next start.
 func (s *Server) Close() error {
 	s.stopWatching()
@@ -141,6 +154,7 @@ func (s *Server) shutDown() error {
 		err = errors.Join(err, serveErr)
 	}
 	s.requests.Wait()
+	s.connections.Wait()
 	return errors.Join(err, s.log.file.Close())
 }
 

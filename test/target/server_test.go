@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -93,6 +94,26 @@ func (c *clock) move(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = c.now.Add(d)
+}
+
+func TestCloseLeavesNoConnectionBehind(t *testing.T) {
+	s, err := Start(t.Context(), Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.Post(s.URL()+"/messages", "application/json", strings.NewReader(strings.Repeat(" ", maxBody+1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	stacks := make([]byte, 1<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	if strings.Contains(string(stacks), "net/http.(*conn).serve") {
+		t.Errorf("after Close, with status %d:\n%s", res.StatusCode, stacks)
+	}
 }
 
 func TestTicketsAreQueryableAndNotDeduplicated(t *testing.T) {
