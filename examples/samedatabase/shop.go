@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -159,13 +160,20 @@ func (s *shop) placeIn(ctx context.Context, tx pgx.Tx, o order) (receipt, error)
 var shopkeeper = ledger.Actor{Kind: ledger.ActorWorker, Name: "shop"}
 
 func (s *shop) claim(ctx context.Context, l *ledger.Ledger, claimID ledger.ClaimID, o order) (ledger.Answer, error) {
-	r, err := newRequest(s.ring, l, o)
+	claim := ledger.Claim{
+		Key: o.key(), ClaimID: claimID, WorkerID: "shop", Actor: shopkeeper, ToolAllowed: true, IntentTime: o.Decided,
+	}
+	// What the order depends on: not when it was decided, which is another at each try. The ledger keeps keyed digests of it only.
+	text, err := json.Marshal(map[string]any{"item": o.Item, "cents": o.Cents})
 	if err != nil {
 		return ledger.Answer{}, err
 	}
-	return l.Claim(ctx, ledger.Claim{
-		Key: o.key(), ClaimID: claimID, WorkerID: "shop", Actor: shopkeeper, ToolAllowed: true, IntentTime: o.Decided,
-	}, r)
+	contract, _ := l.Contract(claim.Key.Tool)
+	request, err := fingerprint.NewRequest(s.ring, claim, contract, text)
+	if err != nil {
+		return ledger.Answer{}, err
+	}
+	return l.Claim(ctx, claim, request)
 }
 
 // complete writes the order and reports it, on one transaction. The claim may be of that transaction, or have been committed before.

@@ -9,9 +9,12 @@
 // or a secret. All functions are pure and safe for concurrent use; their cost
 // is linear in the size of the request (n log n for sorting names).
 //
+// [NewRequest] makes of it what the core compares; who works on fingerprints
+// alone uses [Canonicalize] and [Digest].
+//
 // It depends on the standard library, jsontext (a JSON tokeniser that refuses
-// what encoding/json hides) and go.yaml.in/yaml (the file of secrets). The rest
-// of this page is spec version 1, complete enough to be implemented elsewhere;
+// what encoding/json hides), go.yaml.in/yaml (the file of secrets) and, for
+// NewRequest, on the values of package ledger. The rest of this page is spec version 1, complete enough to be implemented elsewhere;
 // testdata/vectors.jsonl has examples made by another implementation.
 //
 // # Canonical form, spec version 1

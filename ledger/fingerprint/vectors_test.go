@@ -9,6 +9,8 @@ import (
 	"os"
 	"testing"
 
+	"github.com/opsledger/opsledger/ledger"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -65,11 +67,7 @@ func testSecret(t testing.TB, id string, first byte) Secret {
 }
 
 func rulesOf(categories map[string]string) Rules {
-	r := Rules{Fields: make(map[string]Field)}
-	for name, category := range categories {
-		r.Fields[name] = Field{Category: category}
-	}
-	return r
+	return RulesOf(ledger.Contract{Categories: categories})
 }
 
 func mustCanonicalize(t testing.TB, request string, rules Rules) Canonical {

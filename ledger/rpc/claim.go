@@ -10,7 +10,6 @@ import (
 	"github.com/opsledger/opsledger/failpoint"
 	pb "github.com/opsledger/opsledger/gen/opsledger/v1"
 	"github.com/opsledger/opsledger/ledger"
-	"github.com/opsledger/opsledger/ledger/fingerprint"
 )
 
 // Claim registers an operation, or says what the ledger knows of it. With wait, it is decided again, under the same claim_id, whenever
@@ -20,7 +19,7 @@ func (s *Server) Claim(ctx context.Context, req *pb.ClaimRequest) (*pb.ClaimResp
 	if err != nil {
 		return nil, s.fail(ctx, err, false)
 	}
-	cmd, digests, wait, err := s.claimOf(c, req)
+	cmd, request, wait, err := s.claimOf(c, req)
 	if err != nil {
 		return nil, s.fail(ctx, err, false)
 	}
@@ -41,7 +40,7 @@ func (s *Server) Claim(ctx context.Context, req *pb.ClaimRequest) (*pb.ClaimResp
 		if err != nil {
 			return true, err
 		}
-		answer, err = s.ledger.Claim(ctx, cmd, digests)
+		answer, err = s.ledger.Claim(ctx, cmd, request)
 		leave(answer)
 		return !mayYetMove(answer.Outcome), err
 	})
@@ -123,73 +122,4 @@ func (s *Server) claimResponse(ctx context.Context, c caller, req *pb.ClaimReque
 		m.Outcome = &pb.ClaimResponse_Unknown{Unknown: wait}
 	}
 	return m
-}
-
-// digests is a request that can be digested under every secret of the ring; it is canonicalised once.
-type digests struct {
-	ring      *fingerprint.Ring
-	request   fingerprint.Canonical
-	relations fingerprint.Relations
-	subject   string
-}
-
-// Fingerprint implements ledger.Request. A record's secret that the ring lacks, or a spec that this release lacks, is ErrRecordTooNew:
-// nothing can be said, least of all "different".
-func (d *digests) Fingerprint(like *ledger.Fingerprint) (ledger.Fingerprint, error) {
-	secret, contract := d.ring.Primary(), ""
-	if like != nil {
-		if fingerprint.CheckSpec(int(like.Spec)) != nil {
-			return ledger.Fingerprint{}, ledger.ErrRecordTooNew
-		}
-		var err error
-		if secret, err = d.ring.Secret(like.SecretID); err != nil {
-			return ledger.Fingerprint{}, ledger.ErrRecordTooNew
-		}
-		contract = like.Contract
-	}
-	f := fingerprint.Digest(d.request, d.relations, secret)
-	return ledger.Fingerprint{
-		Spec: uint16(f.Spec), SecretID: f.SecretID, Contract: contract, Digest: f.Digest, Categories: f.Categories,
-	}, nil
-}
-
-// SubjectDigest implements ledger.Request.
-func (d *digests) SubjectDigest(f ledger.Fingerprint) ([]byte, error) {
-	if d.subject == "" {
-		return nil, nil
-	}
-	secret, err := d.ring.Secret(f.SecretID)
-	if err != nil {
-		return nil, ledger.ErrRecordTooNew
-	}
-	digest := fingerprint.SubjectDigest(d.subject, secret)
-	return digest[:], nil
-}
-
-// SubjectDigests implements ledger.Request.
-func (d *digests) SubjectDigests() [][]byte { return subjectDigests(d.ring, d.subject) }
-
-func subjectDigests(ring *fingerprint.Ring, subject string) [][]byte {
-	if subject == "" {
-		return nil
-	}
-	var all [][]byte
-	for _, id := range ring.IDs() {
-		secret, err := ring.Secret(id)
-		if err != nil { // an id of the ring is in the ring
-			continue
-		}
-		digest := fingerprint.SubjectDigest(subject, secret)
-		all = append(all, digest[:])
-	}
-	return all
-}
-
-// rulesOf a contract for its requests.
-func rulesOf(c ledger.Contract) fingerprint.Rules {
-	rules := fingerprint.Rules{Fields: make(map[string]fingerprint.Field, len(c.Categories))}
-	for field, category := range c.Categories {
-		rules.Fields[field] = fingerprint.Field{Category: category}
-	}
-	return rules
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // claimOf decodes and checks a Claim.
-func (s *Server) claimOf(c caller, req *pb.ClaimRequest) (ledger.Claim, *digests, time.Duration, error) {
+func (s *Server) claimOf(c caller, req *pb.ClaimRequest) (ledger.Claim, *fingerprint.Request, time.Duration, error) {
 	f := &form{}
 	key := f.key(req.GetKey())
 	key.Scope = c.scope
@@ -35,15 +35,13 @@ func (s *Server) claimOf(c caller, req *pb.ClaimRequest) (ledger.Claim, *digests
 		DistinctFrom:     f.operationIDs("distinct_from", req.GetDistinctFrom()),
 		EffectHint:       ledger.Effect(req.GetEffectHint()),
 	}
-	d := &digests{
-		ring: s.ring, subject: key.Subject, request: f.request("request_json", req.GetRequestJson(), rulesOf(contract)),
-		relations: fingerprint.Relations{DependsOn: idTexts(cmd.DependsOn)},
-	}
+	request, err := fingerprint.NewRequest(s.ring, cmd, contract, req.GetRequestJson())
+	f.canonical("request_json", err)
 	wait := f.wait(req.GetWait())
 	if err := f.err(); err != nil {
 		return ledger.Claim{}, nil, 0, err
 	}
-	return cmd, d, wait, c.maySay("key.subject", key.Subject)
+	return cmd, request, wait, c.maySay("key.subject", key.Subject)
 }
 
 // The bounds of what is kept of a report, in bytes. What is longer is cut: the effect has happened.

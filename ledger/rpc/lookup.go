@@ -88,7 +88,7 @@ func (s *Server) ListOperations(ctx context.Context, req *pb.ListOperationsReque
 		f.name("task", req.GetTask())
 	}
 	f.text("subject", req.GetSubject())
-	q := ledger.Listing{Scope: c.scope, Task: ledger.Task(req.GetTask()), SubjectDigests: subjectDigests(s.ring, req.GetSubject())}
+	q := ledger.Listing{Scope: c.scope, Task: ledger.Task(req.GetTask()), SubjectDigests: s.ring.SubjectDigests(req.GetSubject())}
 	f.want(len(req.GetStates()) <= maxRelated, "states", "must have at most 32 entries")
 	for _, state := range req.GetStates() {
 		f.known("states", state, false)

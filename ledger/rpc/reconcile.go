@@ -142,7 +142,7 @@ func (s *Server) observed(f *form, stored ledger.Fingerprint, text []byte, contr
 	}
 	v, err := fingerprint.VerifyObserved(fingerprint.Fingerprint{
 		Spec: int(stored.Spec), SecretID: stored.SecretID, Digest: stored.Digest, Categories: stored.Categories,
-	}, text, rulesOf(contract), secret, contract.Verify)
+	}, text, fingerprint.RulesOf(contract), secret, contract.Verify)
 	var broken *fingerprint.Error
 	switch {
 	case errors.As(err, &broken):

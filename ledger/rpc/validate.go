@@ -3,7 +3,6 @@
 package rpc
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,7 +17,6 @@ import (
 
 	pb "github.com/opsledger/opsledger/gen/opsledger/v1"
 	"github.com/opsledger/opsledger/ledger"
-	"github.com/opsledger/opsledger/ledger/fingerprint"
 )
 
 // The bounds of a request's form. Texts are in bytes.
@@ -198,14 +196,11 @@ func (f *form) key(k *pb.OperationKey) ledger.Key {
 	return ledger.Key{Tool: ledger.Tool(k.GetTool()), Task: ledger.Task(k.GetTask()), Key: k.GetKey(), Subject: k.GetSubject()}
 }
 
-// request canonicalises a business request. The canonicaliser's errors name rules and declared fields, never values.
-func (f *form) request(field string, text []byte, rules fingerprint.Rules) fingerprint.Canonical {
-	canonical, err := fingerprint.Canonicalize(text, rules)
-	var broken *fingerprint.Error
-	if errors.As(err, &broken) {
-		f.want(false, field, broken.Error())
+// canonical takes what the canonicaliser says of a text. Its errors name rules and declared fields, never values.
+func (f *form) canonical(field string, err error) {
+	if err != nil {
+		f.want(false, field, err.Error())
 	}
-	return canonical
 }
 
 // resource checks a reference that evidence names.
