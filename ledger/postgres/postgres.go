@@ -46,6 +46,8 @@ type Options struct {
 	MaxConnLifetime time.Duration
 	// ApplicationName as the server's views show it; empty: "ledgerd".
 	ApplicationName string
+	// Durable refuses each new connection to a server that may lose in a crash of its host what it has committed: see UnsafeSettings.
+	Durable bool
 	// Tracer sees statements and the driver's errors. It must record neither arguments nor the texts of errors: both hold values.
 	Tracer pgx.QueryTracer
 
@@ -67,6 +69,10 @@ const (
 	readableFrom = max(migrations.Latest-1, 1)
 	readableTo   = migrations.Latest + 1
 )
+
+// RequireAuth is how a server may ask for the password, where neither the DSN (require_auth) nor PGREQUIREAUTH says so: not in clear text
+// and not as MD5, so that who takes the server's place gets neither it nor what can be turned into it.
+const RequireAuth = "!password,!md5"
 
 // defaults are settings of each session; the DSN may say otherwise.
 var defaults = map[string]string{
@@ -106,6 +112,15 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	}
 	if cfg.ConnConfig.ConnectTimeout == 0 {
 		cfg.ConnConfig.ConnectTimeout = connectBound
+	}
+	if cfg.ConnConfig.RequireAuth == "" {
+		cfg.ConnConfig.RequireAuth = RequireAuth
+	}
+	if cfg.ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol {
+		return nil, errors.New("postgres: default_query_exec_mode must not be simple_protocol: values never become part of a statement")
+	}
+	if opts.Durable {
+		cfg.AfterConnect = refuseUnsafe
 	}
 	params, err := lowered(cfg.ConnConfig.RuntimeParams)
 	if err != nil {
@@ -225,6 +240,19 @@ func (s *Store) UnsafeSettings(ctx context.Context) ([]string, error) {
 	defer done()
 	names, err := query(ctx, s.reading(), func(rows pgx.Rows) ([]string, error) { return pgx.CollectRows(rows, pgx.RowTo[string]) }, selectUnsafe)
 	return names, readError("read the server's settings", err)
+}
+
+// refuseUnsafe ends a new connection to a server that may lose what it commits.
+func refuseUnsafe(ctx context.Context, conn *pgx.Conn) error {
+	rows, err := conn.Query(ctx, selectUnsafe)
+	if err != nil {
+		return err
+	}
+	off, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err == nil && len(off) > 0 {
+		err = errors.New("the server's settings are unsafe")
+	}
+	return err
 }
 
 // safeCommits: what was answered survives a crash.

@@ -123,6 +123,12 @@ func (s *Server) Prepared(t testing.TB, name string, prepare func(dsn string) er
 	return s.database(t, " TEMPLATE "+template)
 }
 
+// Password is set for the user ledger, kept as the server's password_encryption says.
+func (s *Server) Password(t testing.TB, password string) {
+	t.Helper()
+	s.admin(t, t.Context(), "ALTER USER ledger PASSWORD '"+password+"'")
+}
+
 func (s *Server) admin(t testing.TB, ctx context.Context, sql string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)

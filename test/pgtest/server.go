@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -32,6 +33,10 @@ type Options struct {
 	LogStatements bool
 	// Settings are further settings by name.
 	Settings map[string]string
+	// Auth is how TCP clients prove who they are, a method of pg_hba.conf; empty: not at all. The user is ledger, see Password.
+	Auth string
+	// Files are put beside the server's data, for settings that name them: only the server can read them.
+	Files map[string][]byte
 }
 
 // Server is a running throwaway cluster.
@@ -102,6 +107,9 @@ func Start(ctx context.Context, opts Options) (_ *Server, err error) {
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("pgtest: initdb: %w: %s", err, out)
 	}
+	if err := prepare(filepath.Join(dir, "data"), attr, opts); err != nil {
+		return nil, fmt.Errorf("pgtest: %w", err)
+	}
 	var s *Server
 	for range 3 { // the free port that was found may be taken by somebody else a moment later
 		if s, err = launch(ctx, bin, dir, attr, opts); err == nil {
@@ -109,6 +117,29 @@ func Start(ctx context.Context, opts Options) (_ *Server, err error) {
 		}
 	}
 	return nil, err
+}
+
+// prepare writes what a server finds beside its data. By the socket everybody is let in: by it a server is administered.
+func prepare(data string, attr *syscall.SysProcAttr, opts Options) error {
+	files := maps.Clone(opts.Files)
+	if opts.Auth != "" {
+		if files == nil {
+			files = map[string][]byte{}
+		}
+		files["pg_hba.conf"] = fmt.Appendf(nil, "local all all trust\nhost all all all %s\n", opts.Auth)
+	}
+	for name, content := range files {
+		file := filepath.Join(data, name)
+		if err := os.WriteFile(file, content, 0o600); err != nil {
+			return err
+		}
+		if attr.Credential != nil {
+			if err := os.Chown(file, int(attr.Credential.Uid), int(attr.Credential.Gid)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // unprivileged returns how to start a process that is not root, and gives it dir.
