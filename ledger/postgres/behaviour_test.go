@@ -113,6 +113,7 @@ func TestUnsafeCommitsAreRefused(t *testing.T) {
 }
 
 func TestSessionsHaveTheirLimits(t *testing.T) {
+	pgtest.Any(t, pgtest.OwnDatabase) // it looks at the only other connection
 	d := harness{}.New(t).(data)
 	d.dsn += " statement_timeout=7s"
 	s := d.open(t, postgres.Options{})
@@ -193,7 +194,7 @@ func TestCloseEndsCallsUnderWay(t *testing.T) {
 }
 
 func TestSchemaVersions(t *testing.T) {
-	server := pgtest.Get(t)
+	server := pgtest.Any(t)
 	d := data{dsn: server.DSN(server.Database(t))}
 	s := d.open(t, postgres.Options{})
 	if err := s.Ready(t.Context()); !errors.Is(err, ledger.ErrStoreUnavailable) {

@@ -25,7 +25,7 @@ var (
 // proxied is a database that is reached through a proxy, and also without one.
 func proxied(t *testing.T) (direct, through data, proxy *faultproxy.Proxy) {
 	t.Helper()
-	server := pgtest.Get(t)
+	server := pgtest.Any(t, pgtest.Proxies)
 	name := migrated(t, server)
 	proxy, err := faultproxy.Start("tcp", server.Addr(), faultproxy.Options{})
 	if err != nil {
@@ -185,6 +185,7 @@ func TestConnectionLostBeforeCommitIsRetried(t *testing.T) {
 }
 
 func TestConnectionsThatTheServerClosedAreReplaced(t *testing.T) {
+	pgtest.Any(t, pgtest.OwnDatabase) // it closes all that the database has
 	d := harness{}.New(t).(data)
 	s := d.open(t, postgres.Options{})
 	k := key("k")

@@ -160,7 +160,7 @@ func silentPeer(t *testing.T, network, addr string) (peer string, heal func()) {
 }
 
 func TestSilentPeerBlocksThePoolForAShortTime(t *testing.T) {
-	server := pgtest.Get(t)
+	server := pgtest.Any(t, pgtest.Proxies)
 	name := migrated(t, server)
 	peer, heal := silentPeer(t, "tcp", server.Addr())
 	dsn, err := server.TCPDSN(peer, name)
@@ -186,6 +186,7 @@ func TestSilentPeerBlocksThePoolForAShortTime(t *testing.T) {
 }
 
 func TestDatabaseThatTakesNoWritesIsNotReady(t *testing.T) {
+	pgtest.Any(t, pgtest.OwnDatabase) // it alters it
 	d := harness{}.New(t).(data)
 	writable := data{dsn: d.dsn + " default_transaction_read_only=off"}
 	alter := func(what string) {

@@ -24,7 +24,7 @@ const manyRows = `INSERT INTO operations (` + allColumns + `, downstream_key)
 // TestPlans looks at the plans that fit all parameters: a planner that takes a partial index for the compare-and-swap reads all open
 // operations for each change.
 func TestPlans(t *testing.T) {
-	server := pgtest.Get(t)
+	server := pgtest.Any(t)
 	s, err := Open(t.Context(), server.DSN(server.Database(t)), Options{})
 	if err != nil {
 		t.Fatal(err)

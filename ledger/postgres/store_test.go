@@ -24,7 +24,7 @@ type harness struct{}
 
 func (harness) New(t *testing.T) storetest.Data {
 	t.Helper()
-	server := pgtest.Get(t)
+	server := pgtest.Any(t)
 	return data{dsn: server.DSN(migrated(t, server))}
 }
 
@@ -36,7 +36,10 @@ func migrated(t *testing.T, server *pgtest.Server) string {
 		if err != nil {
 			return err
 		}
-		return errors.Join(s.Migrate(t.Context()), s.Close())
+		if err := errors.Join(s.Migrate(t.Context()), s.Close()); err != nil {
+			return err
+		}
+		return pgtest.AfterMigrate(t.Context(), dsn)
 	})
 }
 

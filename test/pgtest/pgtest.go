@@ -5,6 +5,8 @@
 // The server dies with its test binary, also when that is killed. A suite's TestMain calls Main, which stops the server and removes
 // its files. Where no PostgreSQL is installed, a test is skipped with the package's name to install; with CI set it fails.
 //
+// Tests that can use any server take that of Any; with OPSLEDGER_TEST_POSTGRES_URL set, all others are skipped.
+//
 // It depends on pgx.
 package pgtest
 
@@ -55,6 +57,7 @@ func Main(m *testing.M) int {
 // Get returns the server that all tests of this binary share, without durability.
 func Get(t testing.TB) *Server {
 	t.Helper()
+	onlyOurs(t)
 	s, err := shared()
 	require(t, err)
 	return s
@@ -63,6 +66,7 @@ func Get(t testing.TB) *Server {
 // Own starts a server for one test, which stops it at its end.
 func Own(t testing.TB, opts Options) *Server {
 	t.Helper()
+	onlyOurs(t)
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
 	s, err := Start(ctx, opts)
@@ -87,9 +91,12 @@ func require(t testing.TB, err error) {
 	}
 }
 
-// Database makes an empty database for one test and returns its name.
+// Database makes an empty database for one test and returns its name. On a server of Any it may be a schema; DSN knows.
 func (s *Server) Database(t testing.TB) string {
 	t.Helper()
+	if s.foreign != nil {
+		return s.foreign.make(t, s)
+	}
 	return s.database(t, "")
 }
 
@@ -104,9 +111,17 @@ func (s *Server) database(t testing.TB, options string) string {
 }
 
 // Prepared makes a database for one test as a copy of one that prepare has filled before: a schema is then made once per server and
-// not once per test. Prepare is given a DSN and must leave no connection behind. What is prepared goes by its name.
+// not once per test. Prepare is given a DSN and must leave no connection behind. What is prepared goes by its name. On a server that is
+// not ours there is no copy: not each engine can make one.
 func (s *Server) Prepared(t testing.TB, name string, prepare func(dsn string) error) string {
 	t.Helper()
+	if s.foreign != nil {
+		own := s.foreign.make(t, s)
+		if err := prepare(s.DSN(own)); err != nil {
+			t.Fatal(err)
+		}
+		return own
+	}
 	template := "template_" + name
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +148,11 @@ func (s *Server) admin(t testing.TB, ctx context.Context, sql string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	conn, err := pgx.Connect(ctx, s.DSN("postgres"))
+	dsn := s.DSN("postgres")
+	if s.foreign != nil {
+		dsn = s.foreign.of("")
+	}
+	conn, err := pgx.Connect(ctx, dsn)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,15 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-func TestMain(m *testing.M) { os.Exit(Main(m)) }
+func TestMain(m *testing.M) {
+	// These tests are of servers that we start, also of one that stands for somebody else's.
+	for _, name := range []string{urlVariable, afterVariable} {
+		if err := os.Unsetenv(name); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(Main(m))
+}
 
 func TestDatabasesAreFreshAndReachableBothWays(t *testing.T) {
 	s := Get(t)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -23,7 +25,16 @@ import (
 )
 
 // ErrNoBinaries says that no PostgreSQL was found on this machine.
-var ErrNoBinaries = errors.New("no PostgreSQL binaries: install the package postgresql-15 (or newer), or set OPSLEDGER_TEST_PGBIN to a directory with initdb and postgres")
+var ErrNoBinaries = errors.New("no PostgreSQL binaries: " + install)
+
+const (
+	// binVariable names a directory with the programs to use.
+	binVariable = "OPSLEDGER_TEST_PGBIN"
+	// initdbVariable holds further arguments of initdb, such as another default collation.
+	initdbVariable = "OPSLEDGER_TEST_INITDB"
+
+	install = "install the package postgresql-15 (or newer), or set " + binVariable + " to a directory with initdb and postgres"
+)
 
 // Options of a server. The zero value is the fast one for suites that do not look at durability.
 type Options struct {
@@ -39,8 +50,11 @@ type Options struct {
 	Files map[string][]byte
 }
 
-// Server is a running throwaway cluster.
+// Server is a running throwaway cluster, or one that is not ours.
 type Server struct {
+	// foreign is nil for our own.
+	foreign *foreign
+
 	dir  string
 	port int
 	cmd  *exec.Cmd
@@ -55,7 +69,12 @@ type Server struct {
 // findBinaries returns a directory with initdb and postgres: what the environment names, else the newest that Debian's packages
 // installed, else where initdb of PATH really lies.
 func findBinaries() (string, error) {
-	if d := os.Getenv("OPSLEDGER_TEST_PGBIN"); d != "" {
+	if d := os.Getenv(binVariable); d != "" {
+		for _, name := range []string{"initdb", "postgres"} {
+			if _, err := os.Stat(filepath.Join(d, name)); err != nil {
+				return "", fmt.Errorf("pgtest: %s: there is no %s in %s: %w; %s", binVariable, name, d, err, install)
+			}
+		}
 		return d, nil
 	}
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
@@ -101,11 +120,8 @@ func Start(ctx context.Context, opts Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	initdb := exec.CommandContext(ctx, filepath.Join(bin, "initdb"), "-D", filepath.Join(dir, "data"), "-U", "ledger",
-		"-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions")
-	initdb.Dir, initdb.SysProcAttr, initdb.Env = dir, attr, environment()
-	if out, err := initdb.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("pgtest: initdb: %w: %s", err, out)
+	if err := initdb(ctx, bin, dir, attr); err != nil {
+		return nil, err
 	}
 	if err := prepare(filepath.Join(dir, "data"), attr, opts); err != nil {
 		return nil, fmt.Errorf("pgtest: %w", err)
@@ -117,6 +133,24 @@ func Start(ctx context.Context, opts Options) (_ *Server, err error) {
 		}
 	}
 	return nil, err
+}
+
+// initdb makes the files of a cluster.
+func initdb(ctx context.Context, bin, dir string, attr *syscall.SysProcAttr) error {
+	args := append([]string{
+		"-D", filepath.Join(dir, "data"), "-U", "ledger", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions",
+	}, strings.Fields(os.Getenv(initdbVariable))...)
+	cmd := exec.CommandContext(ctx, filepath.Join(bin, "initdb"), args...)
+	cmd.Dir, cmd.SysProcAttr, cmd.Env = dir, attr, environment()
+	out, err := cmd.CombinedOutput()
+	switch {
+	case errors.Is(err, fs.ErrPermission): // it was not even started
+		return fmt.Errorf("pgtest: %w: user %d must be able to run it, since PostgreSQL refuses to be root: its folders must be open to others",
+			err, uid(attr))
+	case err != nil:
+		return fmt.Errorf("pgtest: %s: %w: %s", cmd.Path, err, out)
+	}
+	return nil
 }
 
 // prepare writes what a server finds beside its data. By the socket everybody is let in: by it a server is administered.
@@ -167,6 +201,14 @@ func unprivileged(dir string) (*syscall.SysProcAttr, error) {
 	}
 	attr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 	return attr, nil
+}
+
+// uid of what is started so.
+func uid(attr *syscall.SysProcAttr) int {
+	if attr.Credential == nil {
+		return os.Getuid()
+	}
+	return int(attr.Credential.Uid)
 }
 
 func environment() []string { return []string{"PATH=/usr/bin:/bin", "LC_ALL=C", "TZ=UTC"} }
@@ -265,8 +307,11 @@ func freePort(ctx context.Context) (int, error) {
 	return addr.Port, nil
 }
 
-// DSN of a database, by the server's unix socket.
+// DSN of a database, as a keyword string: by the server's unix socket where it is ours.
 func (s *Server) DSN(database string) string {
+	if s.foreign != nil {
+		return s.foreign.of(database)
+	}
 	return fmt.Sprintf("host=%s port=%d user=ledger dbname=%s", s.dir, s.port, database)
 }
 
@@ -276,11 +321,20 @@ func (s *Server) TCPDSN(hostPort, database string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("pgtest: %w", err)
 	}
-	return fmt.Sprintf("host=%s port=%s user=ledger dbname=%s sslmode=disable", host, port, database), nil
+	at := fmt.Sprintf("host=%s port=%s sslmode=disable", host, port)
+	if s.foreign != nil {
+		return s.foreign.of(database) + " " + at, nil
+	}
+	return fmt.Sprintf("%s user=ledger dbname=%s", at, database), nil
 }
 
-// Addr is host:port where the server listens on TCP, for proxies.
-func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+// Addr is host:port where the server listens on TCP, for proxies: of one that is not ours only where they can read what is said.
+func (s *Server) Addr() string {
+	if s.foreign != nil {
+		return s.foreign.addr
+	}
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port))
+}
 
 // LogFile is the path of the server's own log.
 func (s *Server) LogFile() string { return filepath.Join(s.dir, "log") }
