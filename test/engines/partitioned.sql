@@ -1,0 +1,20 @@
+-- SPDX-License-Identifier: Apache-2.0
+
+-- Cuts the tables into parts by operation id, as an engine does that spreads them over nodes. PostgreSQL refuses it, as those do, where
+-- a unique constraint lacks the id. For OPSLEDGER_TEST_AFTER_MIGRATE, in the matrix of engines.
+
+CREATE TABLE cut (LIKE operations INCLUDING ALL) PARTITION BY HASH (id);
+CREATE TABLE operations_0 PARTITION OF cut FOR VALUES WITH (MODULUS 4, REMAINDER 0);
+CREATE TABLE operations_1 PARTITION OF cut FOR VALUES WITH (MODULUS 4, REMAINDER 1);
+CREATE TABLE operations_2 PARTITION OF cut FOR VALUES WITH (MODULUS 4, REMAINDER 2);
+CREATE TABLE operations_3 PARTITION OF cut FOR VALUES WITH (MODULUS 4, REMAINDER 3);
+DROP TABLE operations;
+ALTER TABLE cut RENAME TO operations;
+
+CREATE TABLE cut (LIKE events INCLUDING ALL) PARTITION BY HASH (operation_id);
+CREATE TABLE events_0 PARTITION OF cut FOR VALUES WITH (MODULUS 4, REMAINDER 0);
+CREATE TABLE events_1 PARTITION OF cut FOR VALUES WITH (MODULUS 4, REMAINDER 1);
+CREATE TABLE events_2 PARTITION OF cut FOR VALUES WITH (MODULUS 4, REMAINDER 2);
+CREATE TABLE events_3 PARTITION OF cut FOR VALUES WITH (MODULUS 4, REMAINDER 3);
+DROP TABLE events;
+ALTER TABLE cut RENAME TO events;
