@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Needs Go (the version go.mod names) and, for the tests, the PostgreSQL 15 programs or newer; -race needs a C compiler.
-# Tools are pinned: in go.mod (tool lines) and, for buf, in tools/buf/go.mod. Nothing but Go modules is downloaded.
+# Tools are pinned: in go.mod (tool lines) and, for buf, in tools/buf/go.mod. Nothing but Go modules is downloaded, except for matrix,
+# which lets npm fetch builds of PostgreSQL.
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -48,6 +49,10 @@ race: ## the same with the race detector (needs a C compiler; several times slow
 .PHONY: cases
 cases: ## run the numbered cases over every store: case, test, store, result
 	@go run ./test/cases
+
+.PHONY: matrix
+matrix: ## run the PostgreSQL store's tests on PostgreSQL 15 to 18 and variants (npm fetches them; RUN=18 for some)
+	@go run ./test/engines -run "$(RUN)"
 
 .PHONY: lint
 lint: ## gofumpt, go vet, staticcheck, and the house rules (test/house: SPDX lines, imports, comments)
