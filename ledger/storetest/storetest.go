@@ -60,6 +60,7 @@ func Run(t *testing.T, h Harness) {
 		{"every field comes back", testFields},
 		{"strings come back byte by byte", testStrings},
 		{"strings that look alike stay apart", testLookAlikes},
+		{"strings with a zero", testZeros},
 		{"a companion is written with its change or not at all", testCompanion},
 		{"a commit that failed is found or decided again", testFaults},
 		{"a commit that keeps failing is said to be unknown", testLastingFaults},
