@@ -128,6 +128,7 @@ func (s *Server) Prepared(t testing.TB, name string, prepare func(dsn string) er
 	if !s.prepared[template] {
 		s.admin(t, t.Context(), "CREATE DATABASE "+template)
 		if err := prepare(s.DSN(template)); err != nil {
+			s.admin(t, context.WithoutCancel(t.Context()), "DROP DATABASE "+template+" WITH (FORCE)") // so that the next test fails for the same reason
 			t.Fatal(err)
 		}
 		if s.prepared == nil {
