@@ -86,6 +86,13 @@ func (c *Call[In, Out]) Answer(out Out, err error) {
 	close(c.done)
 }
 
+// Waiting is how many calls wait for a batch now.
+func (q *Queue[In, Out]) Waiting() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.waiting)
+}
+
 func (q *Queue[In, Out]) add(c *Call[In, Out]) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -113,6 +113,9 @@ func TestAFullQueueRefuses(t *testing.T) {
 		left, leave := context.WithCancel(t.Context())
 		calls(left, q, &group, []int{2}, outs, &mu)
 		calls(t.Context(), q, &group, []int{3}, outs, &mu)
+		if n := q.Waiting(); n != 2 {
+			t.Errorf("%d calls wait, want 2", n)
+		}
 		if _, err := q.Do(t.Context(), 4); !errors.Is(err, ErrFull) {
 			t.Errorf("the third call that waits: %v, want ErrFull", err)
 		}
