@@ -3,7 +3,6 @@
 package sqlite_test
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -35,10 +34,10 @@ func TestFileIsPrivateAndCommitsAreDurable(t *testing.T) {
 			t.Errorf("%s has mode %v: %v", filepath.Ext(name), info.Mode(), err)
 		}
 	}
-	for pragma, want := range map[string]string{"journal_mode": "wal", "synchronous": "2"} {
+	for pragma, want := range map[string]any{"journal_mode": "wal", "synchronous": int64(2)} {
 		for _, got := range sqlite.Pragma(t, s, pragma) {
 			if got != want {
-				t.Errorf("%s is %s, want %s", pragma, got, want)
+				t.Errorf("%s is %v, want %v", pragma, got, want)
 			}
 		}
 	}
@@ -101,29 +100,34 @@ func TestTimelineAndWatermarkAreRead(t *testing.T) {
 func TestLockedFileIsUnavailableInTime(t *testing.T) {
 	d := harness{}.New(t).(data)
 	s := d.open(t, sqlite.Options{})
+	sqlite.SetBound(s, 100*time.Millisecond)
 	db := d.raw(t)
 	defer func() { _ = db.Close() }()
-	conn, err := db.Conn(t.Context())
+	other, err := db.Conn(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = conn.Close() }()
-	if _, err := conn.ExecContext(t.Context(), "BEGIN IMMEDIATE"); err != nil {
+	defer func() { _ = other.Close() }()
+	if _, err := other.ExecContext(t.Context(), "BEGIN IMMEDIATE"); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	if err := s.Update(ctx, ledger.ReadSet{}, nothing); !errors.Is(err, ledger.ErrStoreUnavailable) {
+	if err := create(t.Context(), s, "k"); !errors.Is(err, ledger.ErrStoreUnavailable) {
 		t.Errorf("got %v, want ErrStoreUnavailable", err)
 	}
 	if err := s.Ready(t.Context()); err != nil {
 		t.Errorf("who only reads does not wait: %v", err)
 	}
-	if _, err := conn.ExecContext(t.Context(), "ROLLBACK"); err != nil {
+	if err := s.Update(t.Context(), ledger.ReadSet{}, nothing); err != nil {
+		t.Errorf("nor who has nothing to write: %v", err)
+	}
+	sqlite.SetBound(s, time.Minute)
+	done := make(chan error)
+	go func() { done <- create(t.Context(), s, "k") }()
+	if _, err := other.ExecContext(t.Context(), "ROLLBACK"); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Update(t.Context(), ledger.ReadSet{}, nothing); err != nil {
-		t.Error(err)
+	if err := <-done; err != nil {
+		t.Errorf("after the lock is gone: %v", err)
 	}
 }
 

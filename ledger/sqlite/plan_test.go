@@ -35,21 +35,15 @@ func TestPlans(t *testing.T) {
 			} else {
 				args = args[:strings.Count(tt.sql, "?")]
 			}
-			rows, err := s.readers.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+tt.sql, args...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = rows.Close() }()
 			var plan []string
-			for rows.Next() {
-				var id, parent, unused int
-				var detail string
-				if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
-					t.Fatal(err)
-				}
-				plan = append(plan, detail)
-			}
-			if err := rows.Err(); err != nil {
+			err := s.readers.use(t.Context(), func(c *conn) (err error) {
+				plan, err = query(t.Context(), c, func(r *row) (string, error) {
+					r.at = 3 // id, parent, not used, detail
+					return r.text(), nil
+				}, "EXPLAIN QUERY PLAN "+tt.sql, args...)
+				return err
+			})
+			if err != nil {
 				t.Fatal(err)
 			}
 			if !strings.Contains(plan[0], tt.index) {

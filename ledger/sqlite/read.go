@@ -4,7 +4,6 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -16,18 +15,101 @@ import (
 	"github.com/opsledger/opsledger/ledger"
 )
 
-// querier is a connection, or a handle with many.
-type querier interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+// meta is the one row of the table of that name.
+type meta struct {
+	timeline  uint32
+	watermark ledger.Watermark
 }
 
-// query reads all rows of one statement.
-func query[T any](ctx context.Context, q querier, scan func(*sql.Rows) (T, error), statement string, args ...any) ([]T, error) {
-	rows, err := q.QueryContext(ctx, statement, args...)
-	if err != nil {
-		return nil, err
+// readMeta refuses a schema that this release does not work on.
+func readMeta(c *conn) (meta, error) {
+	type versioned struct {
+		schema int64
+		meta   meta
 	}
-	return collect(rows, scan)
+	found, err := query(background, c, func(r *row) (versioned, error) {
+		return versioned{r.integer(), meta{uint32(r.integer()), ledger.Watermark{At: r.time(), LostSince: r.time()}}}, nil
+	}, selectMeta)
+	switch {
+	case err != nil:
+		return meta{}, err
+	case len(found) == 0:
+		return meta{}, errDamaged
+	}
+	return found[0].meta, supported(int(found[0].schema))
+}
+
+// readView reads all that a decision needs, in the transaction that is open.
+func readView(c *conn, m meta, now time.Time, reads ledger.ReadSet) (ledger.View, error) {
+	view := ledger.View{
+		Now: now, Timeline: m.timeline, Watermark: m.watermark, Related: map[ledger.OperationID]ledger.Operation{},
+	}
+	current, err := query(background, c, scanRow, selectRow, reads.ID[:])
+	if err != nil {
+		return ledger.View{}, err
+	}
+	if len(current) > 0 {
+		view.Current = &current[0]
+		view.Now = latest(view.Now, current[0].UpdateTime)
+		if reads.CommandID != "" {
+			if view.Prior, err = query(background, c, scanEvent, selectPrior, reads.ID[:], reads.CommandID); err != nil {
+				return ledger.View{}, err
+			}
+		}
+	}
+	if len(reads.Related) > 0 {
+		related, err := query(background, c, scanRow, selectRows, idList(reads.Related))
+		if err != nil {
+			return ledger.View{}, err
+		}
+		for i := range related {
+			view.Related[related[i].ID] = related[i]
+			view.Now = latest(view.Now, related[i].UpdateTime)
+		}
+	}
+	if reads.Siblings != nil {
+		if view.UnknownSiblings, err = siblings(c, reads); err != nil {
+			return ledger.View{}, err
+		}
+	}
+	return view, nil
+}
+
+func siblings(c *conn, reads ledger.ReadSet) ([]ledger.OperationID, error) {
+	q := reads.Siblings
+	return query(background, c, scanID, selectSiblings,
+		string(q.Scope), string(q.Task), string(q.Tool), reads.ID[:], digests(q.SubjectDigests))
+}
+
+// view reads in a transaction of its own.
+func (s *Store) view(ctx context.Context, reads ledger.ReadSet) (view ledger.View, err error) {
+	err = s.readers.use(ctx, func(c *conn) (err error) {
+		now := s.now() // before the read, so that the rows are at least as new as the time says
+		if _, err := c.exec(background, beginRead); err != nil {
+			return err
+		}
+		defer func() {
+			if _, endErr := c.exec(background, commit); endErr != nil {
+				err = errUnended
+			}
+		}()
+		m, err := readMeta(c)
+		if err != nil {
+			return err
+		}
+		view, err = readView(c, m, now, reads)
+		return err
+	})
+	return view, err
+}
+
+// read runs a statement that only reads, on its own. It can be interrupted.
+func read[T any](ctx context.Context, s *Store, scan func(*row) (T, error), sql string, args ...any) (found []T, err error) {
+	err = s.readers.use(ctx, func(c *conn) (err error) {
+		found, err = query(ctx, c, scan, sql, args...)
+		return err
+	})
+	return found, err
 }
 
 // readError keeps the errors that mean something, and hides the rest.
@@ -46,7 +128,7 @@ func (s *Store) Get(ctx context.Context, op ledger.OperationID) (ledger.Operatio
 	}
 	defer done()
 	now := s.now() // before the read, so that the row is at least as new as the time says
-	found, err := query(ctx, s.readers, scanRow, selectRow, op[:])
+	found, err := read(ctx, s, scanRow, selectRow, op[:])
 	if err != nil {
 		return ledger.Operation{}, time.Time{}, readError("get", err)
 	}
@@ -63,7 +145,7 @@ func (s *Store) ByDownstreamKey(ctx context.Context, downstreamKey string) (ledg
 		return ledger.OperationID{}, err
 	}
 	defer done()
-	found, err := query(ctx, s.readers, scanID, selectByDownstream, downstreamKey)
+	found, err := read(ctx, s, scanID, selectByDownstream, downstreamKey)
 	switch {
 	case err != nil:
 		return ledger.OperationID{}, readError("find by downstream key", err)
@@ -94,8 +176,8 @@ func (s *Store) List(ctx context.Context, q ledger.Listing) ([]ledger.Operation,
 	}
 	now := s.now()
 	subjects, states := digests(q.SubjectDigests), stateList(q.States)
-	page, err := query(ctx, s.readers, scanListed, statement, string(q.Scope), string(q.Task), position(after.Time), after.ID[:],
-		subjects, subjects, states, states, q.Limit)
+	page, err := read(ctx, s, scanListed, statement, string(q.Scope), string(q.Task), position(after.Time), after.ID[:],
+		subjects, subjects, states, states, int64(q.Limit))
 	return page, now, readError("list", err)
 }
 
@@ -106,13 +188,9 @@ func (s *Store) Due(ctx context.Context, after ledger.DuePosition, limit int) ([
 		return nil, err
 	}
 	defer done()
-	due, err := query(ctx, s.readers, func(rows *sql.Rows) (ledger.DuePosition, error) {
-		var p ledger.DuePosition
-		var b []byte
-		err := rows.Scan((*stamp)(&p.Time), &b)
-		copy(p.ID[:], b)
-		return p, err
-	}, selectDue, instant(s.now()), position(after.Time), after.ID[:], limit)
+	due, err := read(ctx, s, func(r *row) (ledger.DuePosition, error) {
+		return ledger.DuePosition{Time: r.time(), ID: r.id()}, nil
+	}, selectDue, instant(s.now()), position(after.Time), after.ID[:], int64(limit))
 	return due, readError("due", err)
 }
 
@@ -123,7 +201,7 @@ func (s *Store) Events(ctx context.Context, op ledger.OperationID) ([]ledger.Eve
 		return nil, err
 	}
 	defer done()
-	events, err := query(ctx, s.readers, scanEvent, selectEvents, op[:])
+	events, err := read(ctx, s, scanEvent, selectEvents, op[:])
 	return events, readError("events", err)
 }
 

@@ -3,7 +3,7 @@
 package sqlite
 
 import (
-	"database/sql"
+	"database/sql/driver"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -57,44 +57,101 @@ func updateArgs(was, next *ledger.Operation) []any {
 	return append(mutableArgs(next), id(was.ID), int64(was.Sequence), instant(was.Grant.LeaseUntil))
 }
 
-// scanRow reads allColumns.
-func scanRow(rows *sql.Rows) (ledger.Operation, error) {
-	var (
-		o                                                         ledger.Operation
-		record                                                    int64
-		self, compensates, corrects                               []byte
-		keyHash, lastHash, digest, summary, worker                []byte
-		attributes, result, failure, compensatedBy, detail        []byte
-		dependsOn, categories                                     []byte
-		g, c                                                      = &o.Grant, &o.Check
-		stamps                                                    = func(t *time.Time) *stamp { return (*stamp)(t) }
-		sequence, version, epoch, check, timeline, attempts, runs int64
-	)
-	err := rows.Scan(
-		&record, (*uint8)(&o.State), (*uint8)(&o.Custody), (*string)(&o.Custodian), (*uint8)(&o.QueueReason),
-		&sequence, &version, &lastHash, stamps(&o.UpdateTime), &timeline,
-		&o.Terms.ContractVersion, (*uint8)(&o.Terms.Effect), (*int64)(&o.Terms.EffectWithin), (*int64)(&o.Terms.KeyRetention),
-		(*string)(&g.ClaimID), &worker, &epoch, stamps(&g.Time), stamps(&g.LeaseUntil), stamps(&g.SendUntil), (*int64)(&g.Lease),
-		&g.Started, &g.Released, &g.UsedApproval, &g.UsedWaiver,
-		&attempts, &runs, &o.MayHaveApplied, stamps(&o.FirstStart), stamps(&o.LastSend), stamps(&o.NextCheckTime),
-		&check, stamps(&c.Began), stamps(&c.LeaseUntil), &c.Open,
-		&summary, &attributes, &result, &failure, stamps(&o.FinalTime), &o.NeedsAttention, &compensatedBy, &detail,
-		&self, &keyHash, (*string)(&o.Scope), (*string)(&o.Principal), (*string)(&o.Tool), (*string)(&o.Task), &o.SubjectDigest,
-		stamps(&o.IntentTime), stamps(&o.CreateTime), &compensates, &corrects, &dependsOn,
-		&o.Fingerprint.Spec, &o.Fingerprint.SecretID, &o.Fingerprint.Contract, &digest, &categories,
-	)
-	if err != nil {
-		return ledger.Operation{}, err
+// row is one row of a result, read column by column. What is not of the type that is asked for is damaged: the tables are STRICT.
+type row struct {
+	values  []driver.Value
+	at      int
+	damaged bool
+}
+
+func (r *row) next() driver.Value {
+	v := r.values[r.at]
+	r.at++
+	return v
+}
+
+func (r *row) integer() int64 {
+	v, ok := r.next().(int64)
+	r.damaged = r.damaged || !ok
+	return v
+}
+
+// small is an integer that names something.
+func (r *row) small() uint8 {
+	v := r.integer()
+	r.damaged = r.damaged || v != int64(uint8(v))
+	return uint8(v)
+}
+
+func (r *row) boolean() bool { return r.integer() != 0 }
+
+func (r *row) text() string {
+	v, ok := r.next().(string)
+	r.damaged = r.damaged || !ok
+	return v
+}
+
+// blob is nil for NULL.
+func (r *row) blob() []byte {
+	v := r.next()
+	b, ok := v.([]byte)
+	r.damaged = r.damaged || (!ok && v != nil)
+	return b
+}
+
+func (r *row) id() (id ledger.OperationID) {
+	copy(id[:], r.blob())
+	return id
+}
+
+func (r *row) digest() (d [32]byte) {
+	copy(d[:], r.blob())
+	return d
+}
+
+// time is stored in microseconds, the zero time as NULL.
+func (r *row) time() time.Time {
+	switch v := r.next().(type) {
+	case nil:
+	case int64:
+		return time.UnixMicro(v).UTC()
+	default:
+		r.damaged = true
 	}
-	copy(o.ID[:], self)
-	copy(o.Compensates[:], compensates)
-	copy(o.Corrects[:], corrects)
-	o.Sequence, o.Version, g.Epoch, c.Number = uint64(sequence), uint64(version), uint64(epoch), uint64(check)
-	o.Timeline, o.Attempts, o.Starts = uint32(timeline), uint32(attempts), uint32(runs)
-	o.TargetSummary, g.WorkerID = string(summary), string(worker)
-	copy(o.KeyHash[:], keyHash)
-	copy(o.LastHash[:], lastHash)
-	copy(o.Fingerprint.Digest[:], digest)
+	return time.Time{}
+}
+
+// scanRow reads allColumns.
+func scanRow(r *row) (ledger.Operation, error) {
+	var o ledger.Operation
+	record := r.integer()
+	o.State, o.Custody, o.Custodian, o.QueueReason = ledger.State(r.small()), ledger.Custody(r.small()), ledger.Principal(r.text()), ledger.QueueReason(r.small())
+	o.Sequence, o.Version, o.LastHash, o.UpdateTime, o.Timeline = uint64(r.integer()), uint64(r.integer()), r.digest(), r.time(), uint32(r.integer())
+	o.Terms = ledger.Terms{
+		ContractVersion: r.text(), Effect: ledger.Effect(r.small()),
+		EffectWithin: time.Duration(r.integer()), KeyRetention: time.Duration(r.integer()),
+	}
+	o.Grant = ledger.Grant{
+		ClaimID: ledger.ClaimID(r.text()), WorkerID: string(r.blob()), Epoch: uint64(r.integer()), Time: r.time(), LeaseUntil: r.time(),
+		SendUntil: r.time(), Lease: time.Duration(r.integer()), Started: r.boolean(), Released: r.boolean(),
+		UsedApproval: r.boolean(), UsedWaiver: r.boolean(),
+	}
+	o.Attempts, o.Starts, o.MayHaveApplied = uint32(r.integer()), uint32(r.integer()), r.boolean()
+	o.FirstStart, o.LastSend, o.NextCheckTime = r.time(), r.time(), r.time()
+	o.Check = ledger.Check{Number: uint64(r.integer()), Began: r.time(), LeaseUntil: r.time(), Open: r.boolean()}
+	o.TargetSummary = string(r.blob())
+	attributes, result, failure := r.blob(), r.blob(), r.blob()
+	o.FinalTime, o.NeedsAttention = r.time(), r.boolean()
+	compensatedBy, detail := r.blob(), r.blob()
+	o.ID, o.KeyHash = r.id(), ledger.KeyHash(r.digest())
+	o.Scope, o.Principal, o.Tool, o.Task = ledger.Scope(r.text()), ledger.Principal(r.text()), ledger.Tool(r.text()), ledger.Task(r.text())
+	o.SubjectDigest, o.IntentTime, o.CreateTime, o.Compensates, o.Corrects = r.blob(), r.time(), r.time(), r.id(), r.id()
+	dependsOn := r.blob()
+	o.Fingerprint = ledger.Fingerprint{Spec: uint16(r.integer()), SecretID: r.text(), Contract: r.text(), Digest: r.digest()}
+	categories := r.blob()
+	if r.damaged {
+		return ledger.Operation{}, errDamaged
+	}
 	if record > recordVersion {
 		return ledger.Operation{}, tooNew(&o)
 	}
@@ -176,50 +233,11 @@ func instant(t time.Time) any {
 	return t.UnixMicro()
 }
 
-// stamp scans microseconds, NULL as the zero time.
-type stamp time.Time
-
-// Scan is database/sql's way to scan into a type of one's own.
-func (s *stamp) Scan(v any) error {
-	switch v := v.(type) {
-	case nil:
-		*s = stamp{}
-	case int64:
-		*s = stamp(time.UnixMicro(v).UTC())
-	default:
-		return errDamaged
-	}
-	return nil
-}
-
-// collect reads all rows by scan, and closes them.
-func collect[T any](rows *sql.Rows, scan func(*sql.Rows) (T, error)) (_ []T, err error) {
-	defer func() {
-		if closeErr := rows.Close(); err == nil {
-			err = closeErr
-		}
-	}()
-	var out []T
-	for rows.Next() {
-		v, err := scan(rows)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, v)
-	}
-	return out, rows.Err()
-}
-
 // scanListed reads allColumns, also of what a newer release wrote.
-func scanListed(rows *sql.Rows) (ledger.Operation, error) { return listed(scanRow(rows)) }
+func scanListed(r *row) (ledger.Operation, error) { return listed(scanRow(r)) }
 
-func scanEvent(rows *sql.Rows) (ledger.Event, error) {
-	var body, hash []byte
-	if err := rows.Scan(&body, &hash); err != nil {
-		return ledger.Event{}, err
-	}
-	var sum [32]byte
-	copy(sum[:], hash)
+func scanEvent(r *row) (ledger.Event, error) {
+	body, sum := r.blob(), r.digest()
 	e, err := ledger.ParseEvent(body, sum)
 	if errors.Is(err, ledger.ErrRecordTooNew) {
 		return ledger.Event{}, err
@@ -230,10 +248,4 @@ func scanEvent(rows *sql.Rows) (ledger.Event, error) {
 	return e, nil
 }
 
-func scanID(rows *sql.Rows) (ledger.OperationID, error) {
-	var b []byte
-	err := rows.Scan(&b)
-	var op ledger.OperationID
-	copy(op[:], b)
-	return op, err
-}
+func scanID(r *row) (ledger.OperationID, error) { return r.id(), nil }

@@ -20,10 +20,20 @@ const mutableColumns = `record_version, state, custody, custodian, queue_reason,
 const allColumns = mutableColumns + ", " + identityColumns
 
 const (
-	selectSchemaVersion = `SELECT schema_version FROM meta WHERE id = 1`
+	// selectAny is the least that reads the file.
+	selectAny = `SELECT 1 FROM sqlite_schema LIMIT 1`
 
 	// An immediate transaction holds the file's write lock from its first statement: what it reads stays true until it commits.
 	begin = `BEGIN IMMEDIATE`
+	// What a deferred one reads is of one moment.
+	beginRead = `BEGIN`
+	commit    = `COMMIT`
+	rollback  = `ROLLBACK`
+
+	// Around a change of two rows: both are written or none, whatever becomes of the rest of the batch.
+	savepoint = `SAVEPOINT pair`
+	release   = `RELEASE pair`
+	undo      = `ROLLBACK TO pair`
 
 	selectMeta  = `SELECT schema_version, timeline, watermark_time, watermark_lost_since FROM meta WHERE id = 1`
 	selectRow   = `SELECT ` + allColumns + ` FROM operations WHERE id = ?`

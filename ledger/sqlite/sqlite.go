@@ -3,26 +3,36 @@
 // Package sqlite keeps the ledger in one file, for development and for a single host.
 //
 // It is a ledger.Store, with nothing to add to what that promises. One process is meant to use a file; two are safe, because each
-// change is one immediate transaction, but slow, because they wait for each other. The file must be on a local disk.
+// batch is one immediate transaction, but slow, because they wait for each other. The file must be on a local disk.
 //
-// Commits are durable against power loss (write-ahead log, synchronous=FULL). There is one connection that writes; what only reads
-// has others. Time is the host's clock, which all processes on one file share.
+// A call reads and decides on the caller's goroutine, by one of some connections that only read, and never waits for a writer there. What
+// it wants written goes into a queue: all that arrived while one batch was being written is the next, in one transaction, with one
+// sync of the disk. Each call of a batch has its own compare-and-swap and its own answer.
 //
-// It depends on modernc.org/sqlite, on package migrations and on the ledger's values.
+// Commits are durable against power loss (write-ahead log, synchronous=FULL), and nobody sees one before it is. Time is the host's clock,
+// which all processes on one file share.
+//
+// It depends on modernc.org/sqlite, on packages coalesce and migrations and on the ledger's values.
 package sqlite
 
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"time"
 
-	_ "modernc.org/sqlite" // the driver "sqlite"
+	"modernc.org/sqlite"
 
 	"github.com/opsledger/opsledger/ledger"
+	"github.com/opsledger/opsledger/ledger/coalesce"
 	"github.com/opsledger/opsledger/migrations"
 )
 
@@ -30,6 +40,11 @@ import (
 type Options struct {
 	// Readers bounds the connections that only read; 0: 4.
 	Readers int
+	// Batch is how many calls one transaction takes at most; 0: 256.
+	Batch int
+	// Queue is how many calls may wait for their batch at a time; 0: 4096. New operations may fill three quarters of it: who reports
+	// on one that exists is refused last.
+	Queue int
 
 	// Now, for tests only, moves the store's clock: it gets the host's time and returns the one to use.
 	Now func(host time.Time) time.Time
@@ -49,9 +64,20 @@ const (
 // Store is a ledger.Store.
 type Store struct {
 	path    string
-	writer  *sql.DB
-	readers *sql.DB
 	opts    Options
+	bound   time.Duration
+	readers *pool
+	queue   *coalesce.Queue[*job, outcome]
+	// creating counts calls that wait to insert a row.
+	creating atomic.Int64
+
+	// writing is held by the batch under way, and guards writer, which is nil where there is no sound connection.
+	writing sync.Mutex
+	writer  *conn
+	writers driver.Connector
+
+	batches, calls, statements atomic.Int64
+
 	// life ends with Close.
 	life context.Context
 	end  context.CancelFunc
@@ -61,58 +87,99 @@ var _ ledger.Store = (*Store)(nil)
 
 // Open opens or creates the file. Migrate brings its schema up, Ready says whether it has the right one.
 func Open(ctx context.Context, path string, opts Options) (*Store, error) {
-	// Not left to SQLite, which would let others read a new file. The log beside it gets the same mode.
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("sqlite: %w", err)
-	}
-	if err := f.Close(); err != nil {
-		return nil, fmt.Errorf("sqlite: %w", err)
-	}
-	writer, err := open(path, "query_only(0)")
+	path, err := create(path)
 	if err != nil {
 		return nil, err
 	}
-	writer.SetMaxOpenConns(1)
-	readers, err := open(path, "query_only(1)")
-	if err != nil {
-		return nil, errors.Join(err, writer.Close())
-	}
-	if opts.Readers == 0 {
-		opts.Readers = 4
-	}
-	readers.SetMaxOpenConns(opts.Readers)
-	readers.SetMaxIdleConns(opts.Readers)
+	// Each commit then waits for the log's data and size, not for its time of modification, too. Where there is no such call nothing changes.
+	_, _ = sqlite.Fdatasync(true)
+	opts.Readers = orElse(opts.Readers, 4)
+	opts.Batch = orElse(opts.Batch, 256)
+	opts.Queue = orElse(opts.Queue, 4096)
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	s := &Store{path: path, writer: writer, readers: readers, opts: opts, life: life, end: end}
-	if err := writer.PingContext(ctx); err != nil {
+	s := &Store{path: path, opts: opts, bound: callBound, life: life, end: end}
+	s.queue = coalesce.New(coalesce.Options{Batch: opts.Batch, Queue: opts.Queue, Batches: 1}, s.run)
+	readers, err := connector(path, "query_only(1)")
+	if err != nil {
+		return nil, err
+	}
+	s.readers = newPool(life, opts.Readers, func(ctx context.Context) (*conn, error) { return s.connect(ctx, readers) })
+	if s.writers, err = connector(path, "query_only(0)"); err != nil {
+		return nil, err
+	}
+	if s.writer, err = s.connect(ctx, s.writers); err != nil {
 		return nil, errors.Join(unavailable("open", err), s.Close())
 	}
 	return s, nil
 }
 
-// open makes a handle whose connections all have the same settings.
-func open(path, pragma string) (*sql.DB, error) {
-	q := url.Values{"_pragma": {"busy_timeout(2000)", "journal_mode(WAL)", "synchronous(FULL)", pragma}}
-	dsn := (&url.URL{Scheme: "file", Opaque: url.PathEscape(path), RawQuery: q.Encode()}).String()
-	db, err := sql.Open("sqlite", dsn)
+func orElse(n, otherwise int) int {
+	if n == 0 {
+		return otherwise
+	}
+	return n
+}
+
+// create makes the file where there is none, and says where it is. It is not left to SQLite, which would let others read it. The log
+// beside it gets the same mode. A file that is there is not opened: closing it again would drop the locks that SQLite has on it in
+// this process.
+func create(path string) (string, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err == nil {
+		err = f.Close()
+	}
+	if err == nil || errors.Is(err, fs.ErrExist) {
+		path, err = filepath.EvalSymlinks(path) // SQLite does so, too, and has the log beside the file
+	}
+	if err != nil {
+		return "", fmt.Errorf("sqlite: %w", err)
+	}
+	return path, nil
+}
+
+// connector makes connections that all have the same settings.
+func connector(path, pragma string) (driver.Connector, error) {
+	c, err := sqlite.NewConnector(source(path, pragma))
 	if err != nil {
 		return nil, errors.New("sqlite: the driver refuses the file's name")
 	}
-	return db, nil
+	return c, nil
 }
 
-// Close ends what is under way and closes the file.
+func source(path, pragma string) string {
+	q := url.Values{"_pragma": {"busy_timeout(2000)", "journal_mode(WAL)", "synchronous(FULL)", pragma}}
+	return (&url.URL{Scheme: "file", Opaque: url.PathEscape(path), RawQuery: q.Encode()}).String()
+}
+
+// Close ends what is under way and closes the file. A batch that is being written is finished first.
 func (s *Store) Close() error {
 	s.end()
-	return errors.Join(s.readers.Close(), s.writer.Close())
+	err := s.readers.close()
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if s.writer != nil {
+		err = errors.Join(err, s.writer.close())
+		s.writer = nil
+	}
+	return err
+}
+
+// Stats are counts since the store was opened.
+type Stats struct {
+	// Batches that were begun, Calls that were in them, Statements that were run, those that read included.
+	Batches, Calls, Statements int64
+}
+
+// Stats counts what the store has done.
+func (s *Store) Stats() Stats {
+	return Stats{Batches: s.batches.Load(), Calls: s.calls.Load(), Statements: s.statements.Load()}
 }
 
 // Migrate brings the schema up to this release.
 func (s *Store) Migrate(ctx context.Context) error {
-	db, err := open(s.path, "query_only(0)")
+	db, err := sql.Open("sqlite", source(s.path, "query_only(0)"))
 	if err != nil {
-		return err
+		return errors.New("sqlite: the driver refuses the file's name")
 	}
 	defer func() { _ = db.Close() }()
 	provider, err := migrations.SQLite(db)
@@ -135,11 +202,11 @@ func (s *Store) Ready(ctx context.Context) error {
 		return err
 	}
 	defer done()
-	var version int
-	if err := s.readers.QueryRowContext(ctx, selectSchemaVersion).Scan(&version); err != nil {
-		return unavailable("read the schema's version", err)
-	}
-	return supported(version)
+	err = s.readers.use(ctx, func(c *conn) error {
+		_, err := readMeta(c)
+		return err
+	})
+	return readError("read the schema's version", err)
 }
 
 func supported(version int) error {
@@ -154,7 +221,7 @@ func (s *Store) enter(ctx context.Context) (context.Context, context.CancelFunc,
 	if s.life.Err() != nil {
 		return nil, nil, fmt.Errorf("%w: it is closed", ledger.ErrStoreUnavailable)
 	}
-	ctx, cancel := context.WithTimeout(ctx, callBound)
+	ctx, cancel := context.WithTimeout(ctx, s.bound)
 	stop := context.AfterFunc(s.life, cancel)
 	return ctx, func() { stop(); cancel() }, nil
 }

@@ -19,7 +19,12 @@ func TestStore(t *testing.T) { storetest.Run(t, harness{}) }
 
 type harness struct{}
 
-func (harness) New(t *testing.T) storetest.Data {
+func (h harness) New(t *testing.T) storetest.Data {
+	t.Helper()
+	return h.new(t)
+}
+
+func (harness) new(t testing.TB) data {
 	t.Helper()
 	d := data{path: filepath.Join(t.TempDir(), "a file of $1 ? % and #.db")}
 	s := d.open(t, sqlite.Options{})
@@ -31,7 +36,7 @@ func (harness) New(t *testing.T) storetest.Data {
 
 type data struct{ path string }
 
-func (d data) open(t *testing.T, opts sqlite.Options) *sqlite.Store {
+func (d data) open(t testing.TB, opts sqlite.Options) *sqlite.Store {
 	t.Helper()
 	s, err := sqlite.Open(t.Context(), d.path, opts)
 	if err != nil {

@@ -4,8 +4,6 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -13,13 +11,14 @@ import (
 
 	"github.com/opsledger/opsledger/failpoint"
 	"github.com/opsledger/opsledger/ledger"
+	"github.com/opsledger/opsledger/ledger/coalesce"
 )
 
-const (
-	// maxRaces bounds how often a lost race is decided again, maxFailures how often a step before COMMIT may fail.
-	maxRaces    = 16
-	maxFailures = 3
-)
+// maxFailures bounds how often a step may fail.
+const maxFailures = 3
+
+// fullRetry is how long a call is asked to wait that found the queue full.
+const fullRetry = 500 * time.Millisecond
 
 // outcome of one attempt.
 type outcome int
@@ -42,10 +41,15 @@ type update struct {
 	ctx      context.Context
 	cancel   context.CancelFunc
 	detached bool
+	// inside: it has lost a race, and decides in the transaction of its batch, where it can't lose another.
+	inside bool
 }
 
-// Update reads, decides and writes. Races can be lost only where the outcome of a commit was not seen: an immediate transaction keeps
-// others out.
+// Update reads, decides and writes.
+//
+// The first decision is taken on what a reader sees. It can lose a race, in the batch that is to write it, because what it rests on
+// has changed. Then it is taken once more by that batch's successor itself, in the transaction that holds the file's write lock, so
+// that no crowd around one operation, in this process or another, keeps a call from being decided.
 func (s *Store) Update(ctx context.Context, reads ledger.ReadSet, decide func(ledger.View) (ledger.Change, error)) error {
 	ctx, cancel, err := s.enter(ctx)
 	if err != nil {
@@ -53,29 +57,27 @@ func (s *Store) Update(ctx context.Context, reads ledger.ReadSet, decide func(le
 	}
 	u := &update{store: s, reads: reads, decide: decide, ctx: ctx, cancel: cancel}
 	defer func() { u.cancel() }()
-	races, failures := 0, 0
-	for {
+	for failures := 0; ; {
 		what, err := u.attempt()
-		switch what {
-		case settled:
+		switch {
+		case what == settled:
 			return err
-		case lost:
-			if races++; races >= maxRaces {
-				return fmt.Errorf("%w: %d races lost in a row", ledger.ErrStoreUnavailable, races)
-			}
-		case failed:
+		case what == lost && u.inside:
+			return fmt.Errorf("%w: the change collides with the very rows that it was decided on", ledger.ErrStoreUnavailable)
+		case what == lost:
+			u.inside = true
+		default:
 			if failures++; failures >= maxFailures || u.ctx.Err() != nil {
 				return err
 			}
+			pause(u.ctx, failures)
 		}
-		pause(u.ctx, races+failures)
 	}
 }
 
 // pause keeps processes that collided from colliding again.
 func pause(ctx context.Context, n int) {
-	limit := min(time.Millisecond<<min(n, 10), 50*time.Millisecond)
-	timer := time.NewTimer(rand.N(limit))
+	timer := time.NewTimer(rand.N(time.Millisecond << n))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -83,34 +85,27 @@ func pause(ctx context.Context, n int) {
 	}
 }
 
-// detach lets the write go on when the caller hangs up, under the store's own bound.
+// detach lets the write go on when the caller hangs up, under the store's own bound. That holds from the decision on, also while the
+// write still waits for its batch: a caller that hung up can't tell, and what it sends again finds what it decided.
 func (u *update) detach() {
 	if u.detached {
 		return
 	}
 	u.detached = true
 	before := u.cancel
-	ctx, cancel := u.store.detached(u.ctx)
+	ctx, cancel := context.WithTimeout(u.store.life, u.store.bound)
 	u.ctx, u.cancel = ctx, func() { cancel(); before() }
 }
 
-// detached returns a context that only the store's own bound and life end.
-func (s *Store) detached(ctx context.Context) (context.Context, context.CancelFunc) {
-	out, cancel := context.WithTimeout(context.WithoutCancel(ctx), callBound)
-	stop := context.AfterFunc(s.life, cancel)
-	return out, func() { stop(); cancel() }
-}
-
 func (u *update) attempt() (outcome, error) {
-	tx, err := u.store.begin(u.ctx)
-	if err != nil {
-		return failed, unavailable("begin", err)
+	if u.inside {
+		return u.enqueue(&job{reads: u.reads, decide: u.decide})
 	}
-	defer u.store.release(tx)
-	view, err := u.read(tx)
+	view, err := u.store.view(u.ctx, u.reads)
 	if err != nil {
 		return failure("read", err)
 	}
+	// What writes nothing may be told at once: a reader sees only what is on the disk, see connect.
 	change, err := u.decide(view)
 	if err != nil || change.Next == nil {
 		return settled, err
@@ -123,26 +118,46 @@ func (u *update) attempt() (outcome, error) {
 	if err := failpoint.Hit(u.ctx, failpoint.StoreUpdateBetweenReadAndWrite); err != nil {
 		return failed, unavailable("write", err)
 	}
-	for _, w := range writes {
-		if err := w.apply(u.ctx, tx); err != nil {
-			return failure("write", err)
-		}
-	}
-	err = u.store.commit(u.ctx, tx, writes[0].was == nil)
-	if err == nil {
-		return settled, nil
-	}
-	if !errors.Is(err, errUnseen) {
-		return failed, unavailable("commit", err)
-	}
-	u.store.release(tx)
-	return u.confirm(writes)
+	return u.enqueue(&job{reads: u.reads, view: view, writes: writes})
 }
 
-// errRace says that a write changed no row.
+// enqueue waits for the batch that takes the job.
+func (u *update) enqueue(j *job) (outcome, error) {
+	s := u.store
+	creates := j.creates()
+	if creates {
+		defer s.creating.Add(-1)
+		if s.creating.Add(1) > int64(s.opts.Queue-s.opts.Queue/4) {
+			return settled, full(creates)
+		}
+	}
+	what, err := s.queue.Do(u.ctx, j)
+	var p *panicked
+	switch {
+	case errors.As(err, &p):
+		panic(p.value) // on the goroutine of the caller whose function it was
+	case errors.Is(err, coalesce.ErrFull):
+		return settled, full(creates)
+	case err != nil && u.ctx.Err() != nil && !errors.Is(err, ledger.ErrStoreUnavailable):
+		j.abandon()
+		return failed, unavailable("wait for the batch", u.ctx.Err())
+	}
+	return what, err
+}
+
+// full refuses a call because too many wait. What is new may be asked for later. What is said of an operation that exists may be the
+// truth about an effect, which is never refused for load: for that the store is not there, and everybody sends it again.
+func full(creates bool) error {
+	if creates {
+		return &ledger.Refusal{Err: ledger.ErrRateLimited, RetryAfter: fullRetry}
+	}
+	return &ledger.Refusal{Err: ledger.ErrStoreUnavailable, RetryAfter: fullRetry}
+}
+
+// errRace says that a write changed no row, or that what it rests on has changed.
 var errRace = errors.New("somebody else was faster")
 
-// failure is the outcome of an attempt that wrote nothing.
+// failure is the outcome of a step that wrote nothing.
 func failure(step string, err error) (outcome, error) {
 	switch {
 	case errors.Is(err, errRace), lostRace(err):
@@ -156,83 +171,4 @@ func failure(step string, err error) (outcome, error) {
 		return settled, err
 	}
 	return failed, unavailable(step, err)
-}
-
-// transaction holds the one connection that writes, and the file's write lock.
-type transaction struct {
-	*sql.Conn
-	open bool
-}
-
-func (s *Store) begin(ctx context.Context) (*transaction, error) {
-	conn, err := s.writer.Conn(ctx)
-	if err != nil {
-		return nil, err
-	}
-	tx := &transaction{Conn: conn}
-	if _, err := conn.ExecContext(ctx, begin); err != nil {
-		s.release(tx)
-		return nil, err
-	}
-	tx.open = true
-	return tx, nil
-}
-
-// release gives the connection back, without a transaction. It may be called again.
-func (s *Store) release(tx *transaction) {
-	if tx.open {
-		tx.open = false
-		ctx, cancel := s.detached(s.life)
-		defer cancel()
-		if _, err := tx.ExecContext(ctx, "ROLLBACK"); err != nil {
-			// Perhaps SQLite has rolled back by itself, perhaps not: the next one gets another connection.
-			_ = tx.Raw(func(any) error { return driver.ErrBadConn })
-		}
-	}
-	_ = tx.Close()
-}
-
-// read reads all that the decision needs.
-func (u *update) read(tx *transaction) (ledger.View, error) {
-	view := ledger.View{Now: u.store.now(), Related: map[ledger.OperationID]ledger.Operation{}}
-	var schema int
-	err := tx.QueryRowContext(u.ctx, selectMeta).
-		Scan(&schema, &view.Timeline, (*stamp)(&view.Watermark.At), (*stamp)(&view.Watermark.LostSince))
-	if err != nil {
-		return ledger.View{}, err
-	}
-	if err := supported(schema); err != nil {
-		return ledger.View{}, err
-	}
-	current, err := query(u.ctx, tx, scanRow, selectRow, u.reads.ID[:])
-	if err != nil {
-		return ledger.View{}, err
-	}
-	if len(current) > 0 {
-		view.Current = &current[0]
-		view.Now = latest(view.Now, current[0].UpdateTime)
-	}
-	if u.reads.CommandID != "" {
-		if view.Prior, err = query(u.ctx, tx, scanEvent, selectPrior, u.reads.ID[:], u.reads.CommandID); err != nil {
-			return ledger.View{}, err
-		}
-	}
-	if len(u.reads.Related) > 0 {
-		related, err := query(u.ctx, tx, scanRow, selectRows, idList(u.reads.Related))
-		if err != nil {
-			return ledger.View{}, err
-		}
-		for _, r := range related {
-			view.Related[r.ID] = r
-			view.Now = latest(view.Now, r.UpdateTime)
-		}
-	}
-	if q := u.reads.Siblings; q != nil {
-		view.UnknownSiblings, err = query(u.ctx, tx, scanID, selectSiblings,
-			string(q.Scope), string(q.Task), string(q.Tool), u.reads.ID[:], digests(q.SubjectDigests))
-		if err != nil {
-			return ledger.View{}, err
-		}
-	}
-	return view, nil
 }

@@ -3,11 +3,11 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
-	"time"
+	"slices"
 
 	"github.com/opsledger/opsledger/failpoint"
 	"github.com/opsledger/opsledger/ledger"
@@ -59,111 +59,144 @@ func (w write) check() error {
 	}
 }
 
-// apply writes row and event, or returns errRace with nothing that may be committed.
-func (w write) apply(ctx context.Context, tx *transaction) error {
+// apply writes row and event. Of its errors, errRace and a constraint's have written nothing; after a tornError the row is written, and
+// its event not.
+func (w write) apply(c *conn) error {
 	statement, args := updateRow, []any(nil)
 	if w.was == nil {
 		statement, args = insertRow, insertArgs(w.next)
 	} else {
 		args = updateArgs(w.was, w.next)
 	}
-	res, err := tx.ExecContext(ctx, statement, args...)
-	if err != nil {
+	n, err := c.exec(background, statement, args...)
+	switch {
+	case err != nil:
 		return err
-	}
-	n, err := res.RowsAffected()
-	if err != nil {
-		return err
-	}
-	if n != 1 {
+	case n != 1:
 		return errRace
-	}
-	if w.event == nil {
+	case w.event == nil:
 		return nil
 	}
-	_, err = tx.ExecContext(ctx, insertEvent, eventArgs(w.event)...)
-	return err
+	if _, err = c.exec(background, insertEvent, eventArgs(w.event)...); err != nil {
+		return &tornError{err}
+	}
+	return nil
 }
+
+// tornError says that a change was written in part.
+type tornError struct{ error }
+
+func (e *tornError) Unwrap() error { return e.error }
 
 // errUnseen says that the outcome of a COMMIT can't be seen.
 var errUnseen = errors.New("the outcome of the commit is not known")
 
 // commit ends a transaction. Errors other than errUnseen: nothing was written.
-func (s *Store) commit(ctx context.Context, tx *transaction, creates bool) error {
-	before, after := failpoint.StoreUpdateBeforeCommit, failpoint.StoreUpdateAfterCommit
-	if creates {
-		before, after = failpoint.StoreCreateBeforeCommit, failpoint.StoreCreateAfterCommit
+func (s *Store) commit(ctx context.Context, waiting []pending) error {
+	creates := func(p pending) bool { return p.wrote && p.In.creates() }
+	changes := func(p pending) bool { return p.wrote && !p.In.creates() }
+	hit := func(which func(pending) bool, point failpoint.Name) error {
+		if !slices.ContainsFunc(waiting, which) {
+			return nil
+		}
+		return failpoint.Hit(ctx, point)
 	}
-	if err := failpoint.Hit(ctx, before); err != nil {
+	if err := cmp.Or(hit(creates, failpoint.StoreCreateBeforeCommit), hit(changes, failpoint.StoreUpdateBeforeCommit)); err != nil {
 		return err
 	}
 	if s.opts.CommitFault != nil {
 		if apply, err := s.opts.CommitFault(); err != nil {
 			if apply {
-				_, _ = tx.ExecContext(ctx, "COMMIT")
+				_, _ = s.writer.exec(background, commit)
 			}
 			return errUnseen
 		}
 	}
-	// Whatever COMMIT says but success (disk full, I/O error, interrupted), the log may or may not have got it.
-	if _, err := tx.ExecContext(ctx, "COMMIT"); err != nil {
+	// Whatever COMMIT says but success (disk full, I/O error), the log may or may not have got it.
+	if _, err := s.writer.exec(background, commit); err != nil {
 		return errUnseen
 	}
-	tx.open = false
-	if err := failpoint.Hit(ctx, after); err != nil {
+	if err := cmp.Or(hit(creates, failpoint.StoreCreateAfterCommit), hit(changes, failpoint.StoreUpdateAfterCommit)); err != nil {
 		return errUnseen
 	}
 	return nil
 }
 
 // confirm finds out what became of a COMMIT whose outcome could not be seen, by running the same writes again. Who finds what it wanted to
-// write has succeeded. A write that changes its row shows that nothing was committed; the decision is then taken anew.
-func (u *update) confirm(writes []write) (outcome, error) {
+// write has succeeded. One write that changes its row shows that nothing of the batch was committed; all of it is then decided anew.
+func (s *Store) confirm(waiting []pending) {
 	// The bound counts anew: the one before may have ended the commit.
-	ctx, cancel := u.store.detached(u.ctx)
+	ctx, cancel := context.WithTimeout(s.life, s.bound)
 	defer cancel()
-	tx, err := u.store.begin(ctx)
-	if err != nil {
-		return settled, unavailable("confirm a commit", err)
+	var ours []pending
+	unknown := func(err error) {
+		for _, p := range waiting {
+			if p.wrote {
+				p.Answer(settled, unavailable("confirm a commit", err))
+			} else {
+				p.Answer(failed, unavailable("confirm a commit", err))
+			}
+		}
 	}
-	defer u.store.release(tx)
+	if _, err := s.begin(ctx); err != nil {
+		unknown(err)
+		return
+	}
+	for _, p := range waiting {
+		if !p.wrote {
+			continue
+		}
+		there, err := s.isThere(p.In.writes)
+		switch {
+		case errors.Is(err, errUncommitted):
+			s.undo()
+			failAll(waiting, "commit", errUnseen)
+			return
+		case err != nil:
+			s.undo()
+			unknown(err)
+			return
+		case there:
+			ours = append(ours, p)
+		}
+	}
+	if err := s.commit(ctx, ours); err != nil {
+		s.drop()
+		unknown(err)
+		return
+	}
+	tell(ours)
+	failAll(waiting, "commit", errUnseen) // the others: somebody has overtaken them, or they have to be decided anew
+}
+
+// errUncommitted says that a write of a batch, made again, was not there yet.
+var errUncommitted = errors.New("nothing was committed")
+
+// isThere makes writes again, and reports whether all of them were there.
+func (s *Store) isThere(writes []write) (bool, error) {
 	for _, w := range writes {
-		err := w.apply(ctx, tx)
-		if err == nil {
-			return failed, unavailable("commit", errUnseen)
+		err := w.apply(s.writer)
+		var torn *tornError
+		switch {
+		case err == nil, errors.As(err, &torn):
+			return false, errUncommitted
+		case !errors.Is(err, errRace) && !lostRace(err):
+			return false, err
 		}
-		if !errors.Is(err, errRace) && !lostRace(err) {
-			return settled, unavailable("confirm a commit", err)
-		}
-		ours, err := w.isThere(ctx, tx)
-		if err != nil {
-			return settled, unavailable("confirm a commit", err)
-		}
-		if !ours {
-			return lost, nil
+		if ours, err := w.isThere(s.writer); err != nil || !ours {
+			return false, err
 		}
 	}
-	if err := u.store.commit(ctx, tx, writes[0].was == nil); err != nil {
-		return settled, unavailable("confirm a commit", err)
-	}
-	return settled, nil
+	return true, nil
 }
 
 // isThere reports whether the row's history holds this very event, or, for a deadline without one, the row this very deadline.
-func (w write) isThere(ctx context.Context, tx *transaction) (bool, error) {
+func (w write) isThere(c *conn) (bool, error) {
 	if w.event == nil {
-		var sequence int64
-		var lease stamp
-		err := tx.QueryRowContext(ctx, selectLease, w.next.ID[:]).Scan(&sequence, &lease)
-		if errors.Is(err, sql.ErrNoRows) {
-			return false, nil
-		}
-		return err == nil && uint64(sequence) == w.next.Sequence && w.next.Grant.LeaseUntil.Equal(time.Time(lease)), err
+		found, err := query(background, c, scanLease, selectLease, w.next.ID[:])
+		return len(found) > 0 && found[0].sequence == w.next.Sequence && found[0].until.Equal(w.next.Grant.LeaseUntil), err
 	}
-	var hash []byte
-	err := tx.QueryRowContext(ctx, selectHash, w.next.ID[:], int64(w.event.Sequence)).Scan(&hash)
-	if errors.Is(err, sql.ErrNoRows) {
-		return false, nil
-	}
-	return err == nil && string(hash) == string(w.event.Hash[:]), err
+	hashes, err := query(background, c, func(r *row) ([32]byte, error) { return r.digest(), nil },
+		selectHash, w.next.ID[:], int64(w.event.Sequence))
+	return len(hashes) > 0 && hashes[0] == w.event.Hash, err
 }
