@@ -54,6 +54,10 @@ cases: ## run the numbered cases over every store: case, test, store, result
 matrix: ## run the PostgreSQL store's tests on PostgreSQL 15 to 18 and variants (npm fetches them; RUN=18 for some)
 	@go run ./test/engines -run "$(RUN)"
 
+.PHONY: bench
+bench: ## measure the ledger against pgbench and a bare server, 10 minutes (QUICK=1: one; MARKDOWN=docs/benchmarks.md writes the page)
+	@go run ./test/bench $(if $(QUICK),-quick) $(if $(MARKDOWN),-markdown $(MARKDOWN))
+
 .PHONY: lint
 lint: ## gofumpt, go vet, staticcheck, and the house rules (test/house: SPDX lines, imports, comments)
 	@files=$$(go tool gofumpt -l .); if [ -n "$$files" ]; then \

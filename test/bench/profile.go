@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime/pprof"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// frame of a profile, with its share of the samples in per cent.
+type frame struct {
+	Share float64
+	Name  string
+}
+
+// profiled is the processor profile of a variant: the functions with the most time of their own, and with the most below them.
+type profiled struct {
+	Of       variant
+	Own, Sum []frame
+}
+
+const topFrames = 15
+
+// profile runs a variant once more, under a profile. The run counts for nothing else.
+func (b *bench) profile(ctx context.Context, v variant, p plan) (profiled, error) {
+	path := b.site.path(fmt.Sprintf("profile-%d.pb.gz", time.Now().UnixNano()))
+	var s sample
+	if server := b.servers[v.Target]; server != nil {
+		seconds := max(1, int(p.Window/time.Second))
+		fetched := make(chan error, 1)
+		go func() {
+			data, err := get(ctx, fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", server.profiles, seconds))
+			if err == nil {
+				err = os.WriteFile(path, []byte(data), 0o600)
+			}
+			fetched <- err
+		}()
+		s = b.measure(ctx, v, p)
+		if err := <-fetched; err != nil {
+			return profiled{}, err
+		}
+	} else {
+		file, err := os.Create(path)
+		if err != nil {
+			return profiled{}, err
+		}
+		if err := pprof.StartCPUProfile(file); err != nil {
+			return profiled{}, err
+		}
+		s = b.measure(ctx, v, p)
+		pprof.StopCPUProfile()
+		if err := file.Close(); err != nil {
+			return profiled{}, err
+		}
+	}
+	if s.Failed != "" {
+		return profiled{}, fmt.Errorf("profile of %v: %s", v, s.Failed)
+	}
+	own, err := top(ctx, path)
+	if err != nil {
+		return profiled{}, err
+	}
+	sum, err := top(ctx, path, "-cum")
+	return profiled{Of: v, Own: own, Sum: sum}, err
+}
+
+func top(ctx context.Context, path string, more ...string) ([]frame, error) {
+	args := append(append([]string{"tool", "pprof", "-top", "-nodecount=" + strconv.Itoa(2*topFrames)}, more...), path)
+	out, err := exec.CommandContext(ctx, "go", args...).Output()
+	if err != nil {
+		return nil, fmt.Errorf("go tool pprof: %w", err)
+	}
+	return parseTop(string(out), len(more) > 0)
+}
+
+// parseTop reads what go tool pprof -top prints: flat, flat%, sum%, cum, cum%, name. Of the cumulative list, what every stack begins
+// with is left out.
+func parseTop(text string, cumulative bool) ([]frame, error) {
+	_, rows, ok := strings.Cut(text, "cum%\n")
+	if !ok {
+		return nil, fmt.Errorf("go tool pprof printed no table: %q", text)
+	}
+	var frames []frame
+	for line := range strings.Lines(rows) {
+		fields := strings.Fields(line)
+		if len(fields) < 6 || len(frames) == topFrames {
+			continue
+		}
+		column := 1
+		if cumulative {
+			column = 4
+		}
+		share, err := strconv.ParseFloat(strings.TrimSuffix(fields[column], "%"), 64)
+		if err != nil {
+			return nil, fmt.Errorf("go tool pprof: %w", err)
+		}
+		name := strings.Join(fields[5:], " ")
+		if cumulative && (name == "runtime.goexit" || name == "runtime.main" || name == "main.main") {
+			continue
+		}
+		frames = append(frames, frame{share, name})
+	}
+	return frames, nil
+}
