@@ -138,7 +138,7 @@ Showing nodes accounting for 1.23s, 45.67% of 2.70s total
 		t.Errorf("%v, %v; want %v", own, err, want)
 	}
 	sum, err := parseTop(text, true)
-	want = []frame{{18.52, "internal/runtime/syscall.Syscall6"}, {44.44, "github.com/jackc/pgx/v5.(*Conn).Query (inline)"}}
+	want = []frame{{18.52, "internal/runtime/syscall.Syscall6"}, {100, "runtime.goexit"}, {44.44, "github.com/jackc/pgx/v5.(*Conn).Query (inline)"}}
 	if err != nil || !cmp.Equal(sum, want) {
 		t.Errorf("%v, %v; want %v", sum, err, want)
 	}

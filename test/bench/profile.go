@@ -25,14 +25,22 @@ type profiled struct {
 	Own, Sum []frame
 }
 
-const topFrames = 15
+const topFrames = 20
+
+// wrappers are functions that only call the next one. They would fill a list by what is below.
+const wrappers = `google\.golang\.org/grpc\.|go-grpc-middleware|/rpc\.Interceptors|Interceptor\)\.Unary$|Limiter\)\.unary|_Handler$|` +
+	`runtime\.(goexit|main|mcall|systemstack)$|^main\.|sync\.\(\*WaitGroup\)`
+
+// leastProfile is how long a profile takes at least: at a hundred samples a second, a short one shows chance.
+const leastProfile = 5 * time.Second
 
 // profile runs a variant once more, under a profile. The run counts for nothing else.
 func (b *bench) profile(ctx context.Context, v variant, p plan) (profiled, error) {
+	p.Window = max(p.Window, leastProfile)
 	path := b.site.path(fmt.Sprintf("profile-%d.pb.gz", time.Now().UnixNano()))
 	var s sample
 	if server := b.servers[v.Target]; server != nil {
-		seconds := max(1, int(p.Window/time.Second))
+		seconds := int(p.Window / time.Second)
 		fetched := make(chan error, 1)
 		go func() {
 			data, err := get(ctx, fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", server.profiles, seconds))
@@ -66,12 +74,12 @@ func (b *bench) profile(ctx context.Context, v variant, p plan) (profiled, error
 	if err != nil {
 		return profiled{}, err
 	}
-	sum, err := top(ctx, path, "-cum")
+	sum, err := top(ctx, path, "-cum", "-hide="+wrappers)
 	return profiled{Of: v, Own: own, Sum: sum}, err
 }
 
 func top(ctx context.Context, path string, more ...string) ([]frame, error) {
-	args := append(append([]string{"tool", "pprof", "-top", "-nodecount=" + strconv.Itoa(2*topFrames)}, more...), path)
+	args := append(append([]string{"tool", "pprof", "-top", "-nodecount=" + strconv.Itoa(topFrames)}, more...), path)
 	out, err := exec.CommandContext(ctx, "go", args...).Output()
 	if err != nil {
 		return nil, fmt.Errorf("go tool pprof: %w", err)
@@ -79,8 +87,7 @@ func top(ctx context.Context, path string, more ...string) ([]frame, error) {
 	return parseTop(string(out), len(more) > 0)
 }
 
-// parseTop reads what go tool pprof -top prints: flat, flat%, sum%, cum, cum%, name. Of the cumulative list, what every stack begins
-// with is left out.
+// parseTop reads what go tool pprof -top prints: flat, flat%, sum%, cum, cum%, name.
 func parseTop(text string, cumulative bool) ([]frame, error) {
 	_, rows, ok := strings.Cut(text, "cum%\n")
 	if !ok {
@@ -89,7 +96,7 @@ func parseTop(text string, cumulative bool) ([]frame, error) {
 	var frames []frame
 	for line := range strings.Lines(rows) {
 		fields := strings.Fields(line)
-		if len(fields) < 6 || len(frames) == topFrames {
+		if len(fields) < 6 {
 			continue
 		}
 		column := 1
@@ -100,11 +107,7 @@ func parseTop(text string, cumulative bool) ([]frame, error) {
 		if err != nil {
 			return nil, fmt.Errorf("go tool pprof: %w", err)
 		}
-		name := strings.Join(fields[5:], " ")
-		if cumulative && (name == "runtime.goexit" || name == "runtime.main" || name == "main.main") {
-			continue
-		}
-		frames = append(frames, frame{share, name})
+		frames = append(frames, frame{share, strings.Join(fields[5:], " ")})
 	}
 	return frames, nil
 }

@@ -228,7 +228,7 @@ func (r report) remarks() []string {
 		}
 		share := r.over(v, func(s sample) float64 { return ratio(s.loadShare(), s.Ours) }).Median
 		if v.hasLoad() && v.Target != targetYardstick && share > loadBound {
-			out = append(out, fmt.Sprintf("%v: the load takes %.0f %% of the run's processor time: it is the load that is measured, not the server", v, 100*share))
+			out = append(out, fmt.Sprintf("%v: the load takes %.0f %% of the run's processor time: a cheaper load would get more out of the server", v, 100*share))
 		}
 	}
 	return out
@@ -248,7 +248,7 @@ func (r report) text(w io.Writer) {
 		t.text(w)
 	}
 	for _, remark := range r.remarks() {
-		fmt.Fprintf(w, "\n! %s\n", remark)
+		fmt.Fprintf(w, "\n%s\n", remark)
 	}
 	r.writeProfiles(w, "\nProfile of %v\n", "", "")
 }
