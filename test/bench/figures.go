@@ -33,12 +33,15 @@ func (f figure) ok() bool { return (f.Most == 0 || f.Value <= f.Most) && f.Value
 const (
 	warmUnits  = 100
 	aloneUnits = 300
-	crowdUnits = 4000
+	crowdUnits = 2000
 	crowd      = 128
 )
 
 // count is what some work took.
-type count struct{ units, news, wal, transactions, statements, trips float64 }
+type count struct{ units, news, wal, transactions, statements, trips, batches float64 }
+
+// own adds what something beside the server and the runtime counts.
+type own func(*count)
 
 // counter counts. Each figure ends up in values by its name.
 type counter struct {
@@ -98,7 +101,7 @@ func (c *counter) onPostgres(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		alone, crowded, err := c.both(ctx, store, tracer)
+		alone, crowded, err := c.both(ctx, store, tracer.count)
 		if err := errors.Join(err, store.Close()); err != nil {
 			return err
 		}
@@ -112,6 +115,7 @@ func (c *counter) onPostgres(ctx context.Context) error {
 			c.values[statementsAlone] = alone.statements / alone.units
 			c.values[tripsAlone] = alone.trips / alone.units
 			c.values[commitsAlone] = alone.transactions / alone.units
+			c.values[statementsCrowd] = crowded.statements / crowded.units
 			c.values[statementsPerCommit] = crowded.statements / crowded.transactions
 		}
 	}
@@ -133,7 +137,7 @@ func (c *counter) afterCheckpoint(ctx context.Context, dsn string) error {
 	if err != nil {
 		return err
 	}
-	first, err := c.span(ctx, nil, plan{Callers: crowd, Units: 5 * warmUnits}, units)
+	first, err := c.span(ctx, func(*count) {}, plan{Callers: crowd, Units: 5 * warmUnits}, units)
 	c.values[walCheckpoint] = first.wal / first.units
 	return err
 }
@@ -143,14 +147,20 @@ func (c *counter) onSQLite(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	alone, crowded, err := c.both(ctx, store, nil)
+	alone, crowded, err := c.both(ctx, store, func(n *count) {
+		stats := store.Stats()
+		n.statements, n.batches = float64(stats.Statements), float64(stats.Batches)
+	})
 	c.values[allocationsSQLiteAlone] = alone.news / alone.units
 	c.values[allocationsSQLiteCrowd] = crowded.news / crowded.units
+	c.values[statementsSQLiteAlone] = alone.statements / alone.units
+	c.values[statementsSQLiteCrowd] = crowded.statements / crowded.units
+	c.values[callsSQLiteBatch] = 2 * crowded.units / crowded.batches
 	return errors.Join(err, store.Close())
 }
 
 // both counts units of one caller, then of many. Each has begun before it is counted: connections, prepared statements, pages.
-func (c *counter) both(ctx context.Context, store ledger.Store, tracer *statementCounter) (alone, crowded count, err error) {
+func (c *counter) both(ctx context.Context, store ledger.Store, more own) (alone, crowded count, err error) {
 	units, err := localUnits(store)
 	if err != nil {
 		return alone, crowded, err
@@ -164,7 +174,7 @@ func (c *counter) both(ctx context.Context, store ledger.Store, tracer *statemen
 		{&count{}, plan{Callers: crowd, Units: crowdUnits / 4}},
 		{&crowded, plan{Callers: crowd, Units: crowdUnits}},
 	} {
-		if *part.into, err = c.span(ctx, tracer, part.plan, units); err != nil {
+		if *part.into, err = c.span(ctx, more, part.plan, units); err != nil {
 			return alone, crowded, err
 		}
 	}
@@ -172,8 +182,8 @@ func (c *counter) both(ctx context.Context, store ledger.Store, tracer *statemen
 }
 
 // span counts one run.
-func (c *counter) span(ctx context.Context, tracer *statementCounter, p plan, units func(context.Context, int) error) (count, error) {
-	before, err := c.read(ctx, tracer)
+func (c *counter) span(ctx context.Context, more own, p plan, units func(context.Context, int) error) (count, error) {
+	before, err := c.read(ctx, more)
 	if err != nil {
 		return count{}, err
 	}
@@ -182,18 +192,16 @@ func (c *counter) span(ctx context.Context, tracer *statementCounter, p plan, un
 	if o.Failed > 0 || o.Units != p.Units {
 		return count{}, fmt.Errorf("%d of %d units: %s", o.Units, p.Units, o.Failure)
 	}
-	after, err := c.read(ctx, tracer)
+	after, err := c.read(ctx, more)
 	return count{
 		units: float64(o.Units), news: after.news - before.news, wal: after.wal - before.wal, transactions: after.transactions - before.transactions,
-		statements: after.statements - before.statements, trips: after.trips - before.trips,
+		statements: after.statements - before.statements, trips: after.trips - before.trips, batches: after.batches - before.batches,
 	}, err
 }
 
-func (c *counter) read(ctx context.Context, tracer *statementCounter) (count, error) {
+func (c *counter) read(ctx context.Context, more own) (count, error) {
 	var out count
-	if tracer != nil {
-		out.statements, out.trips = float64(tracer.statements.Load()), float64(tracer.trips.Load())
-	}
+	more(&out)
 	// A transaction that writes takes an id; to look at the next one takes none.
 	err := c.control.QueryRow(ctx, `SELECT (pg_current_wal_insert_lsn() - '0/0')::float8, pg_snapshot_xmax(pg_current_snapshot())::text::float8`).
 		Scan(&out.wal, &out.transactions)
@@ -262,6 +270,13 @@ func (c *counter) create(ctx context.Context, name string) error {
 
 // statementCounter counts what is sent to PostgreSQL: statements, and the round trips that they take.
 type statementCounter struct{ statements, trips atomic.Int64 }
+
+// count what it has seen; none has seen nothing.
+func (s *statementCounter) count(n *count) {
+	if s != nil {
+		n.statements, n.trips = float64(s.statements.Load()), float64(s.trips.Load())
+	}
+}
 
 var (
 	_ pgx.QueryTracer = (*statementCounter)(nil)
