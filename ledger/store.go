@@ -19,13 +19,15 @@ import (
 //     ErrStoreUnavailable, and the caller may send the same call again.
 //   - An answer that writes nothing, but may be the answer to a resend, is as durable as a write: a grant is told to nobody before the
 //     standbys that must have it do.
-//   - A write goes on when the caller hangs up; it is bounded by the store's own limit.
+//   - A write goes on when the caller hangs up; it is bounded by the store's own limit. A call that has only waited does nothing.
+//   - Calls may share a transaction, but nothing else: each is decided, written and answered as if it were alone, and what is wrong with one
+//     is no other's error.
 //   - Byte-exact strings: nothing is folded, trimmed or normalised.
 //
 // Errors are ErrStoreUnavailable, ErrRecordTooNew (a Refusal with the record's identity; a bare one is about an event), or what the decide
 // function returned; where too many calls wait, ErrRateLimited for a new operation and ErrStoreUnavailable for one that exists, each in a
-// Refusal that says when to try again. Any other is a fault of the code: a change that
-// a constraint refuses or that does not fit what was read, or two keys with one operation id; trying again does not help.
+// Refusal that says when to try again. Any other is a fault of the code: a change that a constraint refuses or that does not fit what was
+// read, or two keys with one operation id; trying again does not help.
 type Store interface {
 	// Update reads what the read set names in one transaction, calls decide with it, and writes the change that it returns. A race that was
 	// lost reads and decides again, a bounded number of times. A decision that writes nothing is always taken on a fresh read. decide

@@ -167,13 +167,13 @@ func TestCloseEndsCallsUnderWay(t *testing.T) {
 	s := d.open(t, postgres.Options{})
 	conn := d.connect(t)
 	defer func() { _ = conn.Close(t.Context()) }()
-	if _, err := conn.Exec(t.Context(), "BEGIN; LOCK TABLE operations IN ACCESS EXCLUSIVE MODE"); err != nil {
+	if _, err := conn.Exec(t.Context(), "BEGIN; LOCK TABLE operations, events IN ACCESS EXCLUSIVE MODE"); err != nil {
 		t.Fatal(err)
 	}
-	answers := make(chan error, 2)
+	answers := make(chan error, 3)
 	go func() { answers <- s.Update(t.Context(), reads(key("k")), put(key("k"), "n")) }()
 	go func() {
-		_, _, err := s.Get(t.Context(), key("k").Hash().OperationID())
+		_, err := s.Events(t.Context(), key("k").Hash().OperationID())
 		answers <- err
 	}()
 	watcher := d.connect(t) // in a transaction the view never changes
@@ -183,10 +183,14 @@ func TestCloseEndsCallsUnderWay(t *testing.T) {
 		err := watcher.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()").Scan(&n)
 		return err == nil && n == 2
 	})
+	go func() { // behind the update's batch
+		_, _, err := s.Get(t.Context(), key("k").Hash().OperationID())
+		answers <- err
+	}()
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	for range 2 {
+	for range 3 {
 		if err := <-answers; !errors.Is(err, ledger.ErrStoreUnavailable) {
 			t.Errorf("got %v, want ErrStoreUnavailable", err)
 		}

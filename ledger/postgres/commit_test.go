@@ -18,8 +18,8 @@ import (
 )
 
 var (
-	commitSent     = faultproxy.PostgresMessage(faultproxy.ClientToServer, 'Q', "commit")
-	commitAnswered = faultproxy.PostgresMessage(faultproxy.ServerToClient, 'C', "commit")
+	commitBound, commitSent = faultproxy.PgxStatement("COMMIT")
+	commitAnswered          = faultproxy.PostgresMessage(faultproxy.ServerToClient, 'C', "commit")
 )
 
 // proxied is a database that is reached through a proxy, and also without one.
@@ -98,7 +98,7 @@ func reads(k ledger.Key) ledger.ReadSet { return ledger.ReadSet{ID: k.Hash().Ope
 
 // cuts are the ways in which a connection can be lost around COMMIT.
 var cuts = map[string]faultproxy.Rule{
-	"the request is lost": {Point: commitSent, Incomplete: true, Cut: faultproxy.Cut{What: faultproxy.Both, How: faultproxy.RST}},
+	"the request is lost": {Point: commitBound, Incomplete: true, Cut: faultproxy.Cut{What: faultproxy.Both, How: faultproxy.RST}},
 	"the answer is lost":  {Point: commitSent, Cut: faultproxy.Cut{What: faultproxy.DropAnswer, Await: commitAnswered}},
 	"cut while it runs":   {Point: commitSent, Cut: faultproxy.Cut{What: faultproxy.DropAnswer, How: faultproxy.RST}},
 }

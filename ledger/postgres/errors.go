@@ -19,8 +19,12 @@ const (
 	deadlockDetected     = "40P01"
 	readOnlyTransaction  = "25006"
 	uniqueViolation      = "23505"
+	lockNotAvailable     = "55P03"
+	queryCanceled        = "57014"
 	integrityClass       = "23"
 	dataClass            = "22"
+	rollbackClass        = "40"
+	limitClass           = "54"
 )
 
 // errDamaged says that what is stored is not what was written. It never shows it.
@@ -66,12 +70,33 @@ func refused(err error) error {
 	}
 }
 
+// isHeld reports whether another transaction has held a row for longer than was to be waited.
+func isHeld(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == lockNotAvailable
+}
+
+// oneMayBeAtFault reports whether a batch has failed by something that may be the matter of one of its calls alone.
+func oneMayBeAtFault(err error) bool {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return errors.Is(err, errDamaged)
+	}
+	switch pg.Code[:2] {
+	case integrityClass, dataClass, rollbackClass, limitClass:
+		return true
+	default:
+		return pg.Code == lockNotAvailable || pg.Code == queryCanceled
+	}
+}
+
 // connectionLost reports whether no answer of the server arrived, so that other idle connections may be dead, too. A server that takes no
 // writes was demoted: there may be another by now.
 func connectionLost(err error) bool {
 	var pg *pgconn.PgError
 	switch {
-	case err == nil, errors.Is(err, pgx.ErrNoRows), errors.Is(err, ledger.ErrRecordTooNew), errors.Is(err, errDamaged):
+	case err == nil, errors.Is(err, pgx.ErrNoRows), errors.Is(err, ledger.ErrRecordTooNew), errors.Is(err, errDamaged), errors.Is(err, ledger.ErrStoreUnavailable),
+		errors.Is(err, errRace):
 		return false // an answer
 	case errors.As(err, &pg):
 		return pg.SeverityUnlocalized == "FATAL" || pg.Code == readOnlyTransaction

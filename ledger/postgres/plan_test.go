@@ -4,6 +4,7 @@ package postgres
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -12,20 +13,24 @@ import (
 	"github.com/opsledger/opsledger/test/pgtest"
 )
 
-// manyRows are open operations, all due, a tenth of them unknown.
-const manyRows = `INSERT INTO operations (` + allColumns + `, downstream_key)
+// manyRows are open operations, all due, a tenth of them unknown, each with an event.
+var manyRows = `WITH o AS (INSERT INTO operations (` + allColumns + `, downstream_key)
 	SELECT 1, CASE WHEN i % 10 = 0 THEN 5 ELSE 1 END, 1, '', 0, 1, 1, sha256(i::text::bytea), now(), 1, '', 4, 0, 0, '', '', 0, NULL, NULL, NULL, 0,
 		FALSE, FALSE, FALSE, FALSE, 0, 0, FALSE, NULL, NULL, now() + i * interval '1 second', 0, NULL, NULL, FALSE,
 		'', NULL, NULL, NULL, NULL, FALSE, NULL, '{}',
 		gen_random_uuid(), sha256(i::text::bytea), 'scope-a', 'p', 'tool', 'task-' || i % 100, NULL, NULL, now() - i * interval '1 second',
 		NULL, NULL, NULL, 1, 's', 'c', sha256(i::text::bytea), NULL, md5(i::text)
-	FROM generate_series(1, 20000) i`
+	FROM generate_series(1, 100000) i RETURNING id)
+	INSERT INTO events (operation_id, sequence, command, command_id, command_digest, time, body, hash)
+	SELECT id, 1, 'claim', id::text, '', now(), '', sha256('') FROM o`
 
-// TestPlans looks at the plans that fit all parameters: a planner that takes a partial index for the compare-and-swap reads all open
-// operations for each change.
+// TestPlans: a planner that takes a partial index for the compare-and-swap reads all open operations for each batch, one that takes none
+// reads all there are. It looks at the plans that fit all values, as the store has them made, and at those made for the values, as the
+// transactions of others have them.
 func TestPlans(t *testing.T) {
-	server := pgtest.Any(t)
-	s, err := Open(t.Context(), server.DSN(server.Database(t)), Options{})
+	server := pgtest.Get(t)
+	name := server.Database(t)
+	s, err := Open(t.Context(), server.DSN(name), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,69 +38,113 @@ func TestPlans(t *testing.T) {
 	if err := s.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	conn, err := pgx.ConnectConfig(t.Context(), s.pool.Config().ConnConfig.Copy())
+	ours, err := pgx.ConnectConfig(t.Context(), s.pool.Config().ConnConfig.Copy())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = conn.Close(t.Context()) }()
-	run := func(sql string) {
+	defer func() { _ = ours.Close(t.Context()) }()
+	others, err := pgx.Connect(t.Context(), server.DSN(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = others.Close(t.Context()) }()
+	run := func(conn *pgx.Conn, sql string) {
 		t.Helper()
 		if _, err := conn.Exec(t.Context(), sql); err != nil {
 			t.Fatal(err)
 		}
 	}
-	run("SET plan_cache_mode = force_generic_plan")
-	run("SET statement_timeout = 0") // the many rows take their time
-	byID := map[string]string{"insertRow": insertRow, "updateRow": updateRow, "renewRow": renewRow, "touchRow": touchRow, "lockRow": lockRow, "selectRow": selectRow}
-	scans := map[string][2]string{ // only told apart where there are rows
+	byID := map[string]string{
+		"insertRows": insertRows, "updateRows": updateRows, "touchRows": touchRows, "lockRow": lockRow, "selectRows": selectRows,
+		"selectPrior": selectPrior, "selectEvents": selectEvents,
+	}
+	scans := map[string][2]string{
 		"selectDue": {selectDue, "operations_due"}, "selectSiblings": {selectSiblings, "operations_unknown"},
 		"listByCreate": {listByCreate, "operations_by_create"}, "listByTask": {listByTask, "operations_by_task"},
 		"listByUpdate": {listByUpdate, "operations_by_update"}, "selectByDownstream": {selectByDownstream, "operations_downstream_key"},
 	}
-	for _, state := range []string{"empty", "analysed", "many open rows", "many open rows, analysed"} {
+	for _, state := range []string{"empty", "empty, analysed", "many open rows", "many open rows, analysed"} {
 		switch state {
-		case "analysed", "many open rows, analysed":
-			run("ANALYZE operations")
+		case "empty, analysed", "many open rows, analysed":
+			run(others, "ANALYZE")
 		case "many open rows":
-			run(manyRows)
+			run(others, manyRows)
 		}
-		for name, sql := range byID {
-			plan := explain(t, conn, sql)
-			for _, index := range []string{"operations_due", "operations_unknown", "operations_by"} {
-				if strings.Contains(plan, index) {
-					t.Errorf("%s, %s uses %s:\n%s", state, name, index, plan)
+		for _, c := range []struct {
+			mode string
+			rows int // in each array; 0: no matter how many
+			conn *pgx.Conn
+		}{
+			{"force_generic_plan", 0, ours},
+			{"force_generic_plan", 0, others},
+			{"force_custom_plan", 1, ours},
+			{"force_custom_plan", 1, others},
+			{"force_custom_plan", 512, ours},
+		} {
+			run(c.conn, "SET plan_cache_mode = "+c.mode)
+			who := fmt.Sprintf("%s, %s for %d rows, ours %t", state, c.mode, c.rows, c.conn == ours)
+			for name, sql := range byID {
+				plan := explain(t, c.conn, sql, c.rows)
+				for _, index := range []string{"operations_due", "operations_unknown", "operations_by"} {
+					if strings.Contains(plan, index) && (index != "operations_by" || state != "empty, analysed") { // there, all ways are equal
+						t.Errorf("%s: %s uses %s:\n%s", who, name, index, plan)
+					}
+				}
+				if seq := strings.Contains(plan, "Seq Scan"); seq && (c.conn == ours || state == "many open rows, analysed") {
+					t.Errorf("%s: %s reads a whole table:\n%s", who, name, plan)
 				}
 			}
-			if state == "many open rows, analysed" && name != "insertRow" && !strings.Contains(plan, "operations_pkey") {
-				t.Errorf("%s, %s does not use the primary key:\n%s", state, name, plan)
+			if c.rows > 0 {
+				continue // no arrays
 			}
-		}
-	}
-	for name, scan := range scans {
-		if plan := explain(t, conn, scan[0]); !strings.Contains(plan, scan[1]) || strings.Contains(plan, "Seq Scan") {
-			t.Errorf("%s does not use %s:\n%s", name, scan[1], plan)
+			for name, scan := range scans {
+				plan := explain(t, c.conn, scan[0], 0)
+				if (state == "many open rows, analysed" || c.conn == ours && state != "empty, analysed") && (!strings.Contains(plan, scan[1]) || strings.Contains(plan, "Seq Scan")) {
+					t.Errorf("%s: %s does not use %s alone:\n%s", who, name, scan[1], plan)
+				}
+			}
 		}
 	}
 }
 
-// explain returns the generic plan of a statement with parameters.
-func explain(t *testing.T, conn *pgx.Conn, sql string) string {
+var parameter = regexp.MustCompile(`\$(\d+)(::\w+\[\])?`)
+
+// explain returns the plan of a statement: without rows, all its parameters are NULL, else its arrays are that long, and a parameter that
+// is none is an id.
+func explain(t *testing.T, conn *pgx.Conn, sql string, rows int) string {
 	t.Helper()
-	count := 0
-	for strings.Contains(sql, fmt.Sprintf("$%d", count+1)) {
-		count++
+	values := map[string]string{}
+	for _, m := range parameter.FindAllStringSubmatch(sql, -1) {
+		kind := strings.TrimSuffix(m[2], "[]")
+		switch {
+		case rows > 0 && kind == "::uuid":
+			values[m[1]] = fmt.Sprintf("array_fill(gen_random_uuid(), ARRAY[%d])", rows)
+		case rows > 0 && kind != "":
+			values[m[1]] = fmt.Sprintf("array_fill(NULL%s, ARRAY[%d])", kind, rows)
+		case rows > 0 && values[m[1]] == "":
+			values[m[1]] = "gen_random_uuid()"
+		case values[m[1]] == "":
+			values[m[1]] = "NULL"
+		}
 	}
-	nulls := strings.TrimSuffix(strings.Repeat("NULL, ", count), ", ")
+	args := make([]string, len(values))
+	for i := range args {
+		args[i] = values[fmt.Sprint(i+1)]
+	}
+	execute := "EXPLAIN EXECUTE statement"
+	if len(args) > 0 {
+		execute += "(" + strings.Join(args, ", ") + ")"
+	}
 	for _, statement := range []string{"DEALLOCATE ALL", "PREPARE statement AS " + sql} {
 		if _, err := conn.Exec(t.Context(), statement, pgx.QueryExecModeSimpleProtocol); err != nil {
 			t.Fatal(err)
 		}
 	}
-	rows, err := conn.Query(t.Context(), "EXPLAIN EXECUTE statement("+nulls+")", pgx.QueryExecModeSimpleProtocol)
+	result, err := conn.Query(t.Context(), execute, pgx.QueryExecModeSimpleProtocol)
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	lines, err := pgx.CollectRows(result, pgx.RowTo[string])
 	if err != nil {
 		t.Fatal(err)
 	}

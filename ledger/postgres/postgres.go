@@ -5,21 +5,30 @@
 // It is a ledger.Store, with nothing to add to what that promises: one row per operation, compare-and-swap on its sequence and its
 // lease's end, each event in the transaction of its change. Any number of processes may use one database.
 //
-// How a change is written: one round trip begins a transaction with one snapshot and reads time, row, history and relatives; decide
-// runs; one statement writes row and event; COMMIT. A race that was lost starts again, from then on behind a lock of the row, so that
-// many writers of one row queue instead of colliding: a courtesy, not what correctness rests on. The commit runs detached from the
-// caller. When its outcome can't be seen, the same statement is run again on a fresh connection; when the server says that a
-// standby did not confirm it, the change is not durable and the caller is told that the store is unavailable.
+// How a change is written: calls gather in two queues (package coalesce), and what arrives while a batch is under way goes into the next
+// one. A batch of reads is one round trip: one snapshot, begun after all of its calls came in. decide runs on the caller's goroutine. A
+// batch of writes is one round trip and one transaction: one statement inserts, one compares and swaps, each with the events; what they
+// do not return has lost its race, and is read and decided again. A lone call waits for nobody.
+//
+// No call spoils the batch that it is in. What the database could not hold is refused before. A batch that the server refuses, or that
+// has waited for a row which another transaction holds, is run again in parts, down to the one call that is at fault; who has to wait for a row
+// waits alone, on a connection of its own, and those who want the same row wait behind it without one. Alone go also a change with a
+// companion, and who has lost twice in a row: behind a lock of the row, so that many writers of one row queue instead of colliding, a
+// courtesy and not what correctness rests on.
+//
+// The commit runs detached from the caller. When its outcome can't be seen, each caller of the batch runs its own write again on a fresh
+// connection; when the server says that a standby did not confirm it, the change is not durable and the callers are told that the store is
+// unavailable.
 //
 // InTx is the other form: the same decisions on a transaction of the caller, for a team whose business rows live in the same database.
 //
 // A decision that writes nothing may answer a resent call with what an earlier copy wrote. Such an answer, too, waits for the standbys:
-// it commits a change that changes nothing. What others are told of a row (a replay, a look) does not wait, and may be lost with it.
+// it commits a change that changes nothing, in the next batch. What others are told of a row (a replay, a look) does not wait, and may be lost with it.
 //
 // No error of this package holds a driver's text, because PostgreSQL puts values into it: only the SQLSTATE. A Tracer sees the driver's
 // errors as they are, and must not keep their texts where values may not go.
 //
-// It depends on pgx, on package migrations and on the ledger's values.
+// It depends on pgx, on packages coalesce and migrations, and on the ledger's values.
 package postgres
 
 import (
@@ -35,12 +44,14 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/opsledger/opsledger/ledger"
+	"github.com/opsledger/opsledger/ledger/coalesce"
 	"github.com/opsledger/opsledger/migrations"
 )
 
 // Options of a store. The zero value is useful.
 type Options struct {
-	// MaxConns bounds the pool; 0: pgx's default, the larger of 4 and the number of CPUs, or what the DSN says.
+	// MaxConns bounds the pool; 0: pgx's default, the larger of 4 and the number of CPUs, or what the DSN says. Batches need few: half of
+	// them is at most for those who go alone.
 	MaxConns int32
 	// MaxConnLifetime after which a connection is replaced; 0: an hour.
 	MaxConnLifetime time.Duration
@@ -48,13 +59,19 @@ type Options struct {
 	ApplicationName string
 	// Durable refuses each new connection to a server that may lose in a crash of its host what it has committed: see UnsafeSettings.
 	Durable bool
+	// Batch is how many calls are served together at most; 0: 512. Queue is how many may wait for that, reads and writes each; further
+	// ones are ErrRateLimited; 0: 8192.
+	Batch, Queue int
+	// ReadBatches and WriteBatches may be under way at a time, each on a connection; a second one begins only where 256 calls wait.
+	// 0: 2 of each.
+	ReadBatches, WriteBatches int
 	// Tracer sees statements and the driver's errors. It must record neither arguments nor the texts of errors: both hold values.
 	Tracer pgx.QueryTracer
 
 	// Now, for tests only, moves the store's clock: it gets the database's time and returns the one to use.
 	Now func(database time.Time) time.Time
-	// CommitFault, for tests only, is asked before each COMMIT. With an error the connection is as good as dead: the change was applied
-	// or not, as apply says, and the store can't see which.
+	// CommitFault, for tests only, is asked before each COMMIT, which may be that of many calls. With an error the connection is as good
+	// as dead: the changes were applied or not, as apply says, and the store can't see which.
 	CommitFault func() (apply bool, err error)
 }
 
@@ -80,12 +97,23 @@ var defaults = map[string]string{
 	"lock_timeout":                        "1s",
 	"idle_in_transaction_session_timeout": "5s",
 	"synchronous_commit":                  "on",
+	// One plan per statement, made once, that depends on no value and no batch's size. Each statement has its index: also where the table
+	// is young and the planner thinks it small, it is not read from end to end, and no plan is kept that does so when it has grown.
+	"plan_cache_mode": "force_generic_plan",
+	"enable_seqscan":  "off",
 }
 
 // Store is a ledger.Store.
 type Store struct {
 	pool *pgxpool.Pool
 	opts Options
+	// reads and writes gather calls into batches.
+	reads  *coalesce.Queue[ledger.ReadSet, ledger.View]
+	writes *coalesce.Queue[write, struct{}]
+	// alone has a place for each caller that may have a connection for itself, turns those who want one row.
+	alone chan struct{}
+	turns turns
+	stats counters
 	// life ends with Close.
 	life context.Context
 	end  context.CancelFunc
@@ -148,7 +176,9 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 		return nil, errors.New("postgres: the pool's settings are wrong")
 	}
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	return &Store{pool: pool, opts: opts, life: life, end: end}, nil
+	s := &Store{pool: pool, opts: opts, life: life, end: end, alone: make(chan struct{}, max(1, cfg.MaxConns/2))}
+	s.openLanes()
+	return s, nil
 }
 
 // lowered makes names of settings comparable: for PostgreSQL they are the same in upper and lower case.

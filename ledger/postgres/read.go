@@ -11,12 +11,13 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/opsledger/opsledger/ledger"
+	"github.com/opsledger/opsledger/ledger/coalesce"
 )
 
 // readError keeps the errors that mean something, and hides the rest.
 func readError(step string, err error) error {
 	switch {
-	case err == nil, errors.Is(err, ledger.ErrRecordTooNew), errors.Is(err, ledger.ErrOperationNotFound), errors.Is(err, ErrRetryTransaction):
+	case err == nil, errors.Is(err, ledger.ErrRecordTooNew), errors.Is(err, ledger.ErrOperationNotFound), errors.Is(err, ledger.ErrStoreUnavailable):
 		return err
 	case errors.Is(err, pgx.ErrNoRows):
 		return ledger.ErrOperationNotFound
@@ -71,20 +72,27 @@ func (s *Store) Get(ctx context.Context, op ledger.OperationID) (ledger.Operatio
 		return ledger.Operation{}, time.Time{}, err
 	}
 	defer done()
-	return s.reading().get(ctx, op)
+	for i := 1; ; i++ {
+		v, err := s.reads.Do(ctx, ledger.ReadSet{ID: op})
+		switch {
+		case errors.Is(err, coalesce.ErrFull):
+			return ledger.Operation{}, time.Time{}, errFull
+		case i == maxFailures, ctx.Err() != nil, !connectionLost(err):
+			return got(v, err)
+		}
+	}
 }
 
-func (r reading) get(ctx context.Context, op ledger.OperationID) (ledger.Operation, time.Time, error) {
-	var now time.Time
-	var o ledger.Operation
-	err := r.again(ctx, func() (err error) {
-		o, err = scanRow(r.from.QueryRow(ctx, selectRowWithTime, id(op)), &now)
-		return err
-	})
-	if err != nil {
+// got is the operation that was read.
+func got(v ledger.View, err error) (ledger.Operation, time.Time, error) {
+	switch {
+	case err != nil:
 		return ledger.Operation{}, time.Time{}, readError("get", err)
+	case v.Current == nil:
+		return ledger.Operation{}, time.Time{}, ledger.ErrOperationNotFound
+	default:
+		return *v.Current, v.Now, nil
 	}
-	return o, latest(r.clock.now(now), o.UpdateTime), nil
 }
 
 // ByDownstreamKey finds an operation by what its target knows of it.

@@ -17,51 +17,8 @@ import (
 // recordVersion is that of the rows that this release writes. A larger one was written by a newer release.
 const recordVersion = 1
 
-// identityArgs follow identityColumns.
-func identityArgs(o *ledger.Operation) []any {
-	return []any{
-		id(o.ID), o.KeyHash[:], string(o.Scope), string(o.Principal), string(o.Tool), string(o.Task), o.SubjectDigest,
-		instant(o.IntentTime), instant(o.CreateTime), id(o.Compensates), id(o.Corrects), document(o.DependsOn, len(o.DependsOn) == 0),
-		int32(o.Fingerprint.Spec), o.Fingerprint.SecretID, o.Fingerprint.Contract, o.Fingerprint.Digest[:],
-		document(o.Fingerprint.Categories, len(o.Fingerprint.Categories) == 0),
-	}
-}
-
-// mutableArgs follow mutableColumns.
-func mutableArgs(o *ledger.Operation) []any {
-	return []any{
-		int16(recordVersion), int16(o.State), int16(o.Custody), string(o.Custodian), int16(o.QueueReason),
-		int64(o.Sequence), int64(o.Version), o.LastHash[:], instant(o.UpdateTime), int64(o.Timeline),
-		o.Terms.ContractVersion, int16(o.Terms.Effect), int64(o.Terms.EffectWithin), int64(o.Terms.KeyRetention),
-		string(o.Grant.ClaimID), []byte(o.Grant.WorkerID), int64(o.Grant.Epoch), instant(o.Grant.Time), instant(o.Grant.LeaseUntil),
-		instant(o.Grant.SendUntil), int64(o.Grant.Lease), o.Grant.Started, o.Grant.Released, o.Grant.UsedApproval, o.Grant.UsedWaiver,
-		int64(o.Attempts), int64(o.Starts), o.MayHaveApplied, instant(o.FirstStart), instant(o.LastSend), instant(o.NextCheckTime),
-		int64(o.Check.Number), instant(o.Check.Began), instant(o.Check.LeaseUntil), o.Check.Open,
-		[]byte(o.TargetSummary), document(o.TargetAttributes, len(o.TargetAttributes) == 0), document(o.Result, o.Result == nil), document(o.Failure, o.Failure == nil),
-		instant(o.FinalTime), o.NeedsAttention, document(o.CompensatedBy, len(o.CompensatedBy) == 0), document(o.Detail, false),
-	}
-}
-
-// eventArgs follow eventPlaceholders. What has no id has no command either.
-func eventArgs(e *ledger.Event) []any {
-	var command, commandID, digest any
-	if e.CommandID != "" {
-		command, commandID, digest = string(e.Command), e.CommandID, e.CommandDigest
-	}
-	return []any{int64(e.Sequence), command, commandID, digest, instant(e.Time), e.Body(), e.Hash[:]}
-}
-
-func insertArgs(o *ledger.Operation, e *ledger.Event) []any {
-	args := append(mutableArgs(o), identityArgs(o)...)
-	return append(append(args, o.KeyHash.DownstreamKey()), eventArgs(e)...)
-}
-
-func updateArgs(was, next *ledger.Operation) []any {
-	return append([]any{id(was.ID), int64(was.Sequence), instant(was.Grant.LeaseUntil)}, mutableArgs(next)...)
-}
-
-// scanRow reads allColumns, after what before names.
-func scanRow(row pgx.Row, before ...any) (ledger.Operation, error) {
+// scanRow reads allColumns. What can't be read has its id all the same.
+func scanRow(row pgx.Row) (ledger.Operation, error) {
 	var (
 		o                                                         ledger.Operation
 		record                                                    int16
@@ -73,8 +30,7 @@ func scanRow(row pgx.Row, before ...any) (ledger.Operation, error) {
 		stamps                                                    = func(t *time.Time) *stamp { return (*stamp)(t) }
 		sequence, version, epoch, check, timeline, attempts, runs int64
 	)
-	err := row.Scan(append(
-		before,
+	err := row.Scan(
 		&record, (*uint8)(&o.State), (*uint8)(&o.Custody), (*string)(&o.Custodian), (*uint8)(&o.QueueReason),
 		&sequence, &version, &lastHash, stamps(&o.UpdateTime), &timeline,
 		&o.Terms.ContractVersion, (*uint8)(&o.Terms.Effect), (*int64)(&o.Terms.EffectWithin), (*int64)(&o.Terms.KeyRetention),
@@ -86,7 +42,10 @@ func scanRow(row pgx.Row, before ...any) (ledger.Operation, error) {
 		&self, &keyHash, (*string)(&o.Scope), (*string)(&o.Principal), (*string)(&o.Tool), (*string)(&o.Task), &o.SubjectDigest,
 		stamps(&o.IntentTime), stamps(&o.CreateTime), &compensates, &corrects, &dependsOn,
 		&o.Fingerprint.Spec, &o.Fingerprint.SecretID, &o.Fingerprint.Contract, &digest, &categories,
-	)...)
+	)
+	if errors.As(err, &pgx.ScanArgError{}) {
+		return ledger.Operation{}, errDamaged
+	}
 	if err != nil {
 		return ledger.Operation{}, err
 	}
@@ -98,7 +57,7 @@ func scanRow(row pgx.Row, before ...any) (ledger.Operation, error) {
 	copy(o.LastHash[:], lastHash)
 	copy(o.Fingerprint.Digest[:], digest)
 	if record > recordVersion {
-		return ledger.Operation{}, tooNew(&o)
+		return ledger.Operation{ID: o.ID}, tooNew(&o)
 	}
 	for _, d := range []struct {
 		stored []byte
@@ -116,7 +75,7 @@ func scanRow(row pgx.Row, before ...any) (ledger.Operation, error) {
 			continue
 		}
 		if err := json.Unmarshal(d.stored, d.into); err != nil {
-			return ledger.Operation{}, errDamaged
+			return ledger.Operation{ID: o.ID}, errDamaged
 		}
 	}
 	return o, nil
@@ -172,6 +131,17 @@ func (s *stamp) ScanTimestamptz(v pgtype.Timestamptz) error {
 	return nil
 }
 
+// parseEvent reads body and hash.
+func parseEvent(body, hash []byte) (ledger.Event, error) {
+	var sum [32]byte
+	copy(sum[:], hash)
+	e, err := ledger.ParseEvent(body, sum)
+	if err != nil && !errors.Is(err, ledger.ErrRecordTooNew) {
+		return ledger.Event{}, errDamaged
+	}
+	return e, err
+}
+
 // collectEvents reads body and hash.
 func collectEvents(rows pgx.Rows) ([]ledger.Event, error) {
 	return pgx.AppendRows([]ledger.Event(nil), rows, func(row pgx.CollectableRow) (ledger.Event, error) {
@@ -179,22 +149,8 @@ func collectEvents(rows pgx.Rows) ([]ledger.Event, error) {
 		if err := row.Scan(&body, &hash); err != nil {
 			return ledger.Event{}, err
 		}
-		var sum [32]byte
-		copy(sum[:], hash)
-		e, err := ledger.ParseEvent(body, sum)
-		if errors.Is(err, ledger.ErrRecordTooNew) {
-			return ledger.Event{}, err
-		}
-		if err != nil {
-			return ledger.Event{}, errDamaged
-		}
-		return e, nil
+		return parseEvent(body, hash)
 	})
-}
-
-// collectRows reads allColumns.
-func collectRows(rows pgx.Rows) ([]ledger.Operation, error) {
-	return pgx.AppendRows([]ledger.Operation(nil), rows, func(row pgx.CollectableRow) (ledger.Operation, error) { return scanRow(row) })
 }
 
 // collectListed reads allColumns, also of what a newer release wrote.

@@ -2,36 +2,22 @@
 
 package postgres
 
-import (
-	"fmt"
-	"strings"
-)
-
-// identityColumns are written once; no statement below updates them. downstream_key is derived from key_hash and not read back.
-const identityColumns = `id, key_hash, scope, principal, tool, task, subject_digest, intent_time, create_time,
-	compensates, corrects, depends_on, fingerprint_spec, fingerprint_secret, fingerprint_contract, fingerprint_digest, fingerprint_categories`
-
-// mutableColumns follow the order of mutableArgs and of scanning.
-const mutableColumns = `record_version, state, custody, custodian, queue_reason, sequence, version, last_hash, update_time, timeline,
-	terms_contract, terms_effect, terms_effect_within, terms_key_retention,
-	grant_claim_id, grant_worker_id, grant_epoch, grant_time, grant_lease_until, grant_send_until, grant_lease,
-	grant_started, grant_released, grant_used_approval, grant_used_waiver,
-	attempts, starts, may_have_applied, first_start, last_send, next_check_time,
-	check_number, check_began, check_lease_until, check_open,
-	target_summary, target_attributes, result, failure, final_time, needs_attention, compensated_by, detail`
-
-const allColumns = mutableColumns + ", " + identityColumns
+import "slices"
 
 const (
 	selectReady = `SELECT schema_version, pg_is_in_recovery(), current_setting('transaction_read_only'), current_setting('synchronous_commit')
 	FROM meta WHERE id = 1`
 	selectUnsafe = `SELECT name FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off' ORDER BY name`
 
-	// The snapshot makes row, history and relatives fit together.
-	beginRead = `BEGIN ISOLATION LEVEL REPEATABLE READ`
+	// One snapshot makes rows, histories and relatives fit together.
+	beginRead = `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`
 	// Each statement sees what was committed before it: after a lock, what is read is fresh.
-	begin   = `BEGIN`
-	lockRow = `SELECT 1 FROM operations WHERE id = $1 FOR UPDATE`
+	begin    = `BEGIN`
+	rollback = `ROLLBACK`
+	commit   = `COMMIT`
+	lockRow  = `SELECT 1 FROM operations WHERE id = $1 FOR UPDATE`
+	// Many writes do not wait for one row that somebody holds: see batchWait.
+	waitShortly = `SET LOCAL lock_timeout = '50ms'`
 
 	// What InTx puts around its work on a caller's transaction.
 	savepoint    = `SAVEPOINT opsledger`
@@ -40,23 +26,30 @@ const (
 	selectCommit = `SELECT current_setting('synchronous_commit')`
 
 	selectMeta = `SELECT clock_timestamp(), schema_version, timeline, watermark_time, watermark_lost_since FROM meta WHERE id = 1`
-	selectRow  = `SELECT ` + allColumns + ` FROM operations WHERE id = $1`
-	selectRows = `SELECT ` + allColumns + ` FROM operations WHERE id = ANY($1::uuid[])`
 
-	selectPrior = `SELECT body, hash FROM events WHERE operation_id = $1 AND command_id = $2 ORDER BY sequence`
+	// What was asked for by number n, with its rows in order.
+	selectPrior = `SELECT r.n, e.body, e.hash
+	FROM unnest($1::bigint[], $2::uuid[], $3::text[]) AS r (n, id, command_id)
+	JOIN events AS e ON e.operation_id = r.id AND e.command_id = r.command_id
+	WHERE e.operation_id = ANY($2::uuid[])
+	ORDER BY r.n, e.sequence`
 
 	// The digest that a row has itself can't be compared with those made under other secrets: what has one of them may be of the same
-	// subject, and counts.
-	selectSiblings = `SELECT id FROM operations
-	WHERE state = 5 AND scope = $1 AND task = $2 AND tool = $3 AND id <> $4
-		AND (subject_digest = ANY($5::bytea[]) OR (cardinality($5::bytea[]) = 0 AND subject_digest IS NULL)
-			OR (cardinality($5::bytea[]) = 1 AND subject_digest IS NOT NULL AND fingerprint_secret <>
-				(SELECT self.fingerprint_secret FROM operations self WHERE self.id = $4 AND self.subject_digest = ($5::bytea[])[1])))
-	ORDER BY create_time, id LIMIT 32`
+	// subject, and counts. Arrays of arrays are rectangles: digests come as the text of an array.
+	selectSiblings = `SELECT r.n, s.id
+	FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::uuid[], $6::text[]) AS r (n, scope, task, tool, self, digests)
+	CROSS JOIN LATERAL (
+		SELECT o.create_time, o.id FROM operations AS o
+		WHERE o.state = 5 AND o.scope = r.scope AND o.task = r.task AND o.tool = r.tool AND o.id <> r.self
+			AND (o.subject_digest = ANY(r.digests::bytea[]) OR (r.digests = '{}' AND o.subject_digest IS NULL)
+				OR (cardinality(r.digests::bytea[]) = 1 AND o.subject_digest IS NOT NULL AND o.fingerprint_secret <>
+					(SELECT me.fingerprint_secret FROM operations AS me WHERE me.id = r.self AND me.subject_digest = (r.digests::bytea[])[1])))
+		ORDER BY o.create_time, o.id LIMIT 32) AS s
+	ORDER BY r.n, s.create_time, s.id`
 
-	selectNow          = `SELECT clock_timestamp()`
-	selectRowWithTime  = `SELECT clock_timestamp(), ` + allColumns + ` FROM operations WHERE id = $1`
-	selectByDownstream = `SELECT id FROM operations WHERE downstream_key = $1 ORDER BY id LIMIT 1`
+	selectNow = `SELECT clock_timestamp()`
+	// OFFSET 0 keeps the planner from walking the primary key, in its order, to the first row that fits.
+	selectByDownstream = `SELECT id FROM (SELECT id FROM operations WHERE downstream_key = $1 OFFSET 0) AS o ORDER BY id LIMIT 1`
 
 	// statement_timestamp is stable where clock_timestamp is not: only so can the index bound the scan.
 	selectDue = `SELECT next_check_time, id FROM operations
@@ -68,6 +61,19 @@ const (
 	listFilter = `
 		AND (subject_digest = ANY($5::bytea[]) OR (cardinality($5::bytea[]) = 0 AND subject_digest IS NULL))
 		AND (cardinality($6::smallint[]) = 0 OR state = ANY($6::smallint[]))`
+
+	selectHash  = `SELECT hash FROM events WHERE operation_id = $1 AND sequence = $2`
+	selectLease = `SELECT sequence, grant_lease_until FROM operations WHERE id = $1`
+	// touchRows changes nothing. Its commit waits for the standbys like any other, and with it what was committed before.
+	touchRows = `UPDATE operations SET record_version = record_version WHERE id = ANY($1::uuid[])`
+)
+
+var (
+	// allColumns follow the order of scanRow.
+	allColumns = names("", mutableColumns, identityColumns)
+
+	selectRows = `SELECT ` + allColumns + ` FROM operations WHERE id = ANY($1::uuid[])`
+
 	listByCreate = `SELECT ` + allColumns + ` FROM operations
 	WHERE scope = $1 AND (create_time, id) > ($3::timestamptz, $4::uuid) AND $2::text IS NOT NULL` + listFilter + `
 	ORDER BY create_time, id LIMIT $7`
@@ -77,48 +83,36 @@ const (
 	listByUpdate = `SELECT ` + allColumns + ` FROM operations
 	WHERE scope = $1 AND ($2::text = '' OR task = $2) AND (update_time, id) > ($3::timestamptz, $4::uuid)` + listFilter + `
 	ORDER BY update_time, id LIMIT $7`
-
-	selectHash  = `SELECT hash FROM events WHERE operation_id = $1 AND sequence = $2`
-	selectLease = `SELECT sequence, grant_lease_until FROM operations WHERE id = $1`
-	// touchRow changes nothing. Its commit waits for the standbys like any other, and with it what was committed before.
-	touchRow = `UPDATE operations SET record_version = record_version WHERE id = $1`
 )
 
+// The two statements that write. Each takes any number of rows, an array per column, changes those whose race is not lost, appends their
+// events, and returns their ids. Rows come in the order of their ids, and so are their locks taken; ids are there once.
 var (
-	identityCount = strings.Count(identityColumns, ",") + 1
-	mutableCount  = strings.Count(mutableColumns, ",") + 1
-	rowCount      = identityCount + mutableCount
+	insertColumns = append(slices.Concat(identityColumns, mutableColumns), downstreamKey)
+	swapCount     = 3 // id, sequence and lease of what was read
 
-	// insertRow and updateRow change one row or none, and append the event only with it: the count of events is the proof.
-	insertRow = `WITH o AS (
-	INSERT INTO operations (` + allColumns + `, downstream_key) VALUES (` + placeholders(1, rowCount+1) + `)
+	insertRows = `WITH o AS (
+	INSERT INTO operations (` + names("", insertColumns) + `)
+	SELECT ` + names("r.", insertColumns) + `
+	FROM unnest(` + params(1, insertColumns) + `) AS r (` + names("", insertColumns) + `)
 	ON CONFLICT (id) DO NOTHING RETURNING id)
-	INSERT INTO events (operation_id, sequence, command, command_id, command_digest, time, body, hash)
-	SELECT o.id, ` + eventPlaceholders(rowCount+2) + ` FROM o`
+	INSERT INTO events (operation_id, ` + names("", eventColumns) + `)
+	SELECT o.id, ` + names("e.", eventColumns) + `
+	FROM o JOIN unnest($1::uuid[], ` + params(len(insertColumns)+1, eventColumns) + `) AS e (operation_id, ` + names("", eventColumns) + `)
+		ON e.operation_id = o.id
+	RETURNING operation_id`
 
-	updateRow = `WITH o AS (` + renewRow + ` RETURNING id)
-	INSERT INTO events (operation_id, sequence, command, command_id, command_digest, time, body, hash)
-	SELECT o.id, ` + eventPlaceholders(mutableCount+4) + ` FROM o`
-
-	// renewRow is the compare-and-swap alone. It names no column of a partial index, so that the plan is always by the primary key.
-	renewRow = `UPDATE operations SET (` + mutableColumns + `) = ROW(` + placeholders(4, mutableCount) + `)
-	WHERE id = $1 AND sequence = $2 AND grant_lease_until IS NOT DISTINCT FROM $3::timestamptz`
+	// The swap names no column of a partial index, so that no plan can use one; that of operations_due has all open operations. The ids
+	// are there twice for engines that distribute rows by them.
+	updateRows = `WITH o AS (
+	UPDATE operations AS t SET (` + names("", mutableColumns) + `) = ROW(` + names("r.", mutableColumns) + `)
+	FROM unnest($1::uuid[], $2::bigint[], $3::timestamptz[], ` + params(swapCount+1, mutableColumns) + `, ` +
+		params(swapCount+1+len(mutableColumns), eventColumns) + `)
+		AS r (id, was_sequence, was_lease, ` + names("", mutableColumns) + `, ` + names("event_", eventColumns) + `)
+	WHERE t.id = r.id AND t.id = ANY($1::uuid[]) AND t.sequence = r.was_sequence AND t.grant_lease_until IS NOT DISTINCT FROM r.was_lease
+	RETURNING t.id, ` + names("r.event_", eventColumns) + `),
+	e AS (
+	INSERT INTO events (operation_id, ` + names("", eventColumns) + `)
+	SELECT o.id, ` + names("o.event_", eventColumns) + ` FROM o WHERE o.event_sequence IS NOT NULL)
+	SELECT id FROM o`
 )
-
-// placeholders are $from, $from+1, ...
-func placeholders(from, n int) string {
-	var b strings.Builder
-	for i := range n {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		fmt.Fprintf(&b, "$%d", from+i)
-	}
-	return b.String()
-}
-
-// eventPlaceholders have types: in a SELECT list nothing else tells them.
-func eventPlaceholders(from int) string {
-	return fmt.Sprintf("$%d::bigint, $%d::text, $%d::text, $%d::text, $%d::timestamptz, $%d::bytea, $%d::bytea",
-		from, from+1, from+2, from+3, from+4, from+5, from+6)
-}

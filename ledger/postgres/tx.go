@@ -117,7 +117,11 @@ func (t *TxStore) read(ctx context.Context, reads ledger.ReadSet) (ledger.View, 
 		return nil
 	})
 	b.Queue(selectCommit).QueryRow(func(row pgx.Row) error { return row.Scan(&commits) })
-	view, decided, err := sendReads(ctx, t.tx, b, reads, t.clock)
+	g := gather(b, []ledger.ReadSet{reads}, t.clock)
+	if err := t.tx.SendBatch(ctx, b).Close(); err != nil {
+		return ledger.View{}, time.Time{}, err
+	}
+	view, err := g.only()
 	switch {
 	case err != nil:
 		return ledger.View{}, time.Time{}, err
@@ -126,7 +130,7 @@ func (t *TxStore) read(ctx context.Context, reads ledger.ReadSet) (ledger.View, 
 	case view.Current != nil && locked == 0: // inserted between the two: its history may be newer than the row
 		return ledger.View{}, time.Time{}, errRace
 	}
-	return view, decided, nil
+	return view, g.now, nil
 }
 
 func (t *TxStore) write(ctx context.Context, writes []write, decided time.Time) error {
@@ -194,7 +198,16 @@ func (t *TxStore) reading() reading {
 
 // Get reads one operation with the database's time, as the transaction sees it.
 func (t *TxStore) Get(ctx context.Context, op ledger.OperationID) (ledger.Operation, time.Time, error) {
-	return t.reading().get(ctx, op)
+	var v ledger.View
+	err := t.reading().again(ctx, func() (err error) {
+		b := &pgx.Batch{}
+		g := gather(b, []ledger.ReadSet{{ID: op}}, t.clock)
+		if err = t.tx.SendBatch(ctx, b).Close(); err == nil {
+			v, err = g.only()
+		}
+		return err
+	})
+	return got(v, err)
 }
 
 // ByDownstreamKey finds an operation by what its target knows of it.

@@ -10,11 +10,10 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/opsledger/opsledger/failpoint"
 	"github.com/opsledger/opsledger/ledger"
+	"github.com/opsledger/opsledger/ledger/coalesce"
 )
 
 const (
@@ -22,6 +21,12 @@ const (
 	maxRaces    = 16
 	maxFailures = 3
 )
+
+// maxTogether is how many lost races in a row make an update go alone.
+const maxTogether = 2
+
+// errFull refuses a call for which there is no room; a full queue is served in about the time that it names.
+var errFull = &ledger.Refusal{Err: ledger.ErrRateLimited, RetryAfter: 500 * time.Millisecond}
 
 // outcome of one attempt.
 type outcome int
@@ -33,6 +38,8 @@ const (
 	lost
 	// failed: the database could not be used; nothing was written.
 	failed
+	// unseen: it may have been written or not.
+	unseen
 )
 
 // update is one call of Update.
@@ -44,7 +51,10 @@ type update struct {
 	ctx      context.Context
 	cancel   context.CancelFunc
 	detached bool
-	locked   bool
+	// alone: no longer in batches.
+	alone bool
+	// writes of the last decision.
+	writes []write
 }
 
 // Update reads, decides and writes.
@@ -58,14 +68,20 @@ func (s *Store) Update(ctx context.Context, reads ledger.ReadSet, decide func(le
 	races, failures := 0, 0
 	for {
 		what, err := u.attempt()
+		if what == unseen {
+			what, err = u.confirm()
+		}
 		switch what {
 		case settled:
 			return err
 		case lost:
-			u.locked = true
 			if races++; races >= maxRaces {
 				return fmt.Errorf("%w: %d races lost in a row", ledger.ErrStoreUnavailable, races)
 			}
+			if races < maxTogether {
+				continue // whoever was faster is there already
+			}
+			u.alone = true
 		case failed:
 			if failures++; failures >= maxFailures || u.ctx.Err() != nil {
 				return err
@@ -104,84 +120,140 @@ func (s *Store) detached(ctx context.Context, bound time.Duration) (context.Cont
 	return out, func() { stop(); cancel() }
 }
 
+// attempt reads in a batch, decides, and writes in another one. What can't be written in a batch is written alone.
 func (u *update) attempt() (outcome, error) {
-	conn, err := u.store.pool.Acquire(u.ctx)
-	if err != nil {
-		return failed, unavailable("connect", err)
+	if u.alone {
+		return u.byItself(nil)
 	}
-	defer conn.Release() // closes it if a transaction is open
-	view, err := u.read(conn)
+	view, err := u.store.reads.Do(u.ctx, u.reads)
 	if err != nil {
-		return u.failure(conn, "read", err)
+		return u.failure("read", err)
 	}
+	writes, err := u.decided(view)
+	if len(writes) == 0 || err != nil {
+		return settled, err
+	}
+	if err := failpoint.Hit(u.ctx, failpoint.StoreUpdateBetweenReadAndWrite); err != nil {
+		return failed, unavailable("write", err)
+	}
+	switch {
+	case len(writes) > 1: // in a batch, the one could be written without the other
+		return u.byItself(writes)
+	case u.store.turns.taken(u.reads.ID):
+		u.alone = true
+		return u.byItself(nil)
+	}
+	if err = u.together(writes[0]); errors.Is(err, errAlone) {
+		u.alone = true
+		return u.byItself(nil)
+	}
+	return u.written(err)
+}
+
+// decided is what the decision wants written; nothing, if that is its answer. Then the caller can't hang up any more.
+func (u *update) decided(view ledger.View) ([]write, error) {
 	change, err := u.decide(view)
 	switch {
 	case err != nil, change.Next == nil && !u.mayBeResent(view):
-		u.rollback(conn)
-		return settled, err
+		return nil, err
 	case change.Next == nil:
-		return u.wait(conn)
-	}
-	writes, err := plan(u.reads.ID, view, change)
-	if err != nil {
-		u.rollback(conn)
-		return settled, err
+		u.writes = []write{{id: u.reads.ID}}
+	default:
+		if u.writes, err = plan(u.reads.ID, view, change); err != nil {
+			return nil, err
+		}
 	}
 	u.detach()
-	if err := failpoint.Hit(u.ctx, failpoint.StoreUpdateBetweenReadAndWrite); err != nil {
-		u.rollback(conn)
-		return failed, unavailable("write", err)
-	}
-	if err := sendWrites(u.ctx, conn, &pgx.Batch{}, writes); err != nil {
-		return u.failure(conn, "write", err)
-	}
-	switch err := u.store.commit(u.ctx, conn.Conn(), writes[0].creates()); {
-	case err == nil:
-		return settled, nil
-	case errors.Is(err, errUnseen):
-		return u.confirm(writes)
-	case errors.Is(err, errRace), lostRace(err):
-		return lost, nil
-	case errors.Is(err, ledger.ErrStoreUnavailable):
-		return settled, err
-	default:
-		return failed, unavailable("commit", err)
-	}
+	return u.writes, nil
 }
 
 // mayBeResent: the decision may answer a command with what an earlier copy of it has written, which may not have reached a standby yet.
-// What has no id can't be told from a copy.
+// What has no id can't be told from a copy. A touch makes such an answer as durable as one that writes: it returns when the standbys have
+// all that the answer rests on.
 func (u *update) mayBeResent(view ledger.View) bool {
 	return view.Current != nil && (len(view.Prior) > 0 || u.reads.CommandID == "")
 }
 
-// wait makes an answer that writes nothing as durable as one that does: it returns when the standbys have all that the answer rests on.
-func (u *update) wait(conn *pgxpool.Conn) (outcome, error) {
-	u.detach()
-	if _, err := conn.Exec(u.ctx, touchRow, id(u.reads.ID)); err != nil {
-		return u.failure(conn, "confirm", err)
+// together writes in a batch.
+func (u *update) together(w write) error {
+	before, after := points(w.creates())
+	if err := failpoint.Hit(u.ctx, before); err != nil {
+		return err
 	}
-	switch err := u.store.commit(u.ctx, conn.Conn(), false); {
+	if _, err := u.store.writes.Do(u.ctx, w); err != nil {
+		return err
+	}
+	if failpoint.Hit(u.ctx, after) != nil {
+		return errUnseen
+	}
+	return nil
+}
+
+// byItself writes in a transaction of its own, where it may wait for the row. Without writes it decides there, behind the row's lock: many
+// who write one row then queue instead of colliding.
+func (u *update) byItself(writes []write) (outcome, error) {
+	u.store.stats.alone.Add(1)
+	leave, err := u.store.turns.take(u.ctx, u.reads.ID)
+	if err != nil {
+		return failed, unavailable("wait", err)
+	}
+	defer leave()
+	conn, release, err := u.store.enterAlone(u.ctx)
+	if err != nil {
+		return failed, unavailable("connect", err)
+	}
+	defer release()
+	b := &pgx.Batch{}
+	b.Queue(begin)
+	if writes == nil {
+		b.Queue(lockRow, id(u.reads.ID))
+		g := gather(b, []ledger.ReadSet{u.reads}, u.store.opts.Now)
+		if err := u.store.send(u.ctx, conn, b).Close(); err != nil {
+			u.store.suspect(u.ctx, err)
+			return u.failure("read", err)
+		}
+		view, err := g.only()
+		if err != nil {
+			return u.failure("read", err)
+		}
+		if writes, err = u.decided(view); len(writes) == 0 || err != nil {
+			return settled, err
+		}
+		b = &pgx.Batch{}
+	}
+	if err := sendWrites(u.ctx, conn, b, writes); err != nil {
+		u.store.suspect(u.ctx, err)
+		return u.failure("write", err)
+	}
+	err = u.store.commit(u.ctx, conn.Conn(), writes[0].creates())
+	u.store.suspect(u.ctx, err)
+	return u.written(err)
+}
+
+// written tells what became of a write.
+func (u *update) written(err error) (outcome, error) {
+	switch {
 	case err == nil:
 		return settled, nil
-	case errors.Is(err, errRace), lostRace(err):
-		return lost, nil
-	case errors.Is(err, ledger.ErrStoreUnavailable):
-		return settled, err
-	default: // also where the outcome can't be seen: nothing was at stake
+	case errors.Is(err, errUnseen) && u.writes[0].touches(): // nothing was at stake
 		return failed, unavailable("confirm", err)
+	case errors.Is(err, errUnseen):
+		return unseen, nil
+	default:
+		return u.failure("write", err)
 	}
 }
 
 // errRace says that a write changed no row.
 var errRace = errors.New("somebody else was faster")
 
-// failure ends an attempt that wrote nothing.
-func (u *update) failure(conn *pgxpool.Conn, step string, err error) (outcome, error) {
-	u.rollback(conn)
+// failure tells what an attempt comes to that wrote nothing.
+func (u *update) failure(step string, err error) (outcome, error) {
 	switch {
 	case errors.Is(err, errRace), lostRace(err):
 		return lost, nil
+	case errors.Is(err, coalesce.ErrFull):
+		return settled, errFull
 	case errors.Is(err, ledger.ErrRecordTooNew), errors.Is(err, ledger.ErrStoreUnavailable):
 		return settled, err
 	case errors.Is(err, errDamaged):
@@ -190,89 +262,5 @@ func (u *update) failure(conn *pgxpool.Conn, step string, err error) (outcome, e
 	if err := refused(err); err != nil {
 		return settled, err
 	}
-	if u.ctx.Err() == nil && connectionLost(err) {
-		u.store.pool.Reset() // a server that has restarted has killed the others, too
-	}
 	return failed, unavailable(step, err)
-}
-
-// rollback gives the connection back in a clean state; if it can't, the pool closes it.
-func (u *update) rollback(conn *pgxpool.Conn) {
-	if conn.Conn().PgConn().TxStatus() != 'I' && !conn.Conn().IsClosed() {
-		_, _ = conn.Exec(u.ctx, "ROLLBACK")
-	}
-}
-
-// read begins the transaction and reads all that the decision needs, in one round trip.
-func (u *update) read(conn *pgxpool.Conn) (ledger.View, error) {
-	b := &pgx.Batch{}
-	if u.locked {
-		b.Queue(begin)
-		b.Queue(lockRow, id(u.reads.ID))
-	} else {
-		b.Queue(beginRead)
-	}
-	view, _, err := sendReads(u.ctx, conn, b, u.reads, clock(u.store.opts.Now))
-	return view, err
-}
-
-// sender sends a batch: a connection, or a transaction.
-type sender interface {
-	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
-}
-
-// sendReads adds all that a decision needs to what a batch begins with, and reads it in one round trip. The time beside the view is
-// the database's own.
-func sendReads(ctx context.Context, to sender, b *pgx.Batch, reads ledger.ReadSet, c clock) (ledger.View, time.Time, error) {
-	var (
-		view                      = ledger.View{Related: map[ledger.OperationID]ledger.Operation{}}
-		schema                    int
-		timeline                  int64
-		now, watermark, lostSince time.Time
-		current, related          []ledger.Operation
-		queue                     = func(into func(pgx.Rows) error, sql string, args ...any) { b.Queue(sql, args...).Query(into) }
-	)
-	b.Queue(selectMeta).QueryRow(func(row pgx.Row) error {
-		return row.Scan(&now, &schema, &timeline, (*stamp)(&watermark), (*stamp)(&lostSince))
-	})
-	queue(func(rows pgx.Rows) (err error) { current, err = collectRows(rows); return err }, selectRow, id(reads.ID))
-	if reads.CommandID != "" {
-		queue(func(rows pgx.Rows) (err error) { view.Prior, err = collectEvents(rows); return err }, selectPrior, id(reads.ID), reads.CommandID)
-	}
-	if len(reads.Related) > 0 {
-		ids := make([]pgtype.UUID, len(reads.Related))
-		for i, r := range reads.Related {
-			ids[i] = uuid(r)
-		}
-		queue(func(rows pgx.Rows) (err error) { related, err = collectRows(rows); return err }, selectRows, ids)
-	}
-	if q := reads.Siblings; q != nil {
-		queue(func(rows pgx.Rows) (err error) { view.UnknownSiblings, err = collectIDs(rows); return err },
-			selectSiblings, string(q.Scope), string(q.Task), string(q.Tool), id(reads.ID), digests(q.SubjectDigests))
-	}
-	if err := to.SendBatch(ctx, b).Close(); err != nil {
-		return ledger.View{}, time.Time{}, err
-	}
-	if err := supported(schema); err != nil {
-		return ledger.View{}, time.Time{}, err
-	}
-	view.Now, view.Timeline = c.now(now), uint32(timeline)
-	view.Watermark = ledger.Watermark{At: watermark, LostSince: lostSince}
-	if len(current) > 0 {
-		view.Current = &current[0]
-		view.Now = latest(view.Now, current[0].UpdateTime)
-	}
-	for _, r := range related {
-		view.Related[r.ID] = r
-		view.Now = latest(view.Now, r.UpdateTime)
-	}
-	return view, now, nil
-}
-
-// latest keeps time from running backwards for a row, also when the server's clock was set back.
-func latest(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
-	}
-	return a
 }

@@ -10,34 +10,47 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/opsledger/opsledger/failpoint"
 	"github.com/opsledger/opsledger/ledger"
 )
 
-// write is one row's part of a change.
+// write is one row's part of a change; without a row it is a touch, which changes nothing.
 type write struct {
+	id        ledger.OperationID
 	was, next *ledger.Operation
 	event     *ledger.Event
 }
 
-func (w write) creates() bool { return w.was == nil }
+func (w write) touches() bool { return w.next == nil }
 
-// statement that writes row and event, or nothing.
-func (w write) statement() (string, []any) {
-	switch {
-	case w.creates():
-		return insertRow, insertArgs(w.next, w.event)
-	case w.event == nil:
-		return renewRow, updateArgs(w.was, w.next)
-	default:
-		return updateRow, append(updateArgs(w.was, w.next), eventArgs(w.event)...)
+func (w write) creates() bool { return w.was == nil && w.next != nil }
+
+// insertArgs follow insertRows.
+func insertArgs(writes []write) []any {
+	rows, events := make([]operation, len(writes)), make([]event, len(writes))
+	for i, w := range writes {
+		rows[i], events[i] = w.next, w.event
 	}
+	return arrays(arrays(make([]any, 0, len(insertColumns)+len(eventColumns)), insertColumns, rows), eventColumns, events)
+}
+
+// updateArgs follow updateRows.
+func updateArgs(writes []write) []any {
+	rows, events := make([]operation, len(writes)), make([]event, len(writes))
+	ids, sequences, leases := make(pgtype.FlatArray[pgtype.UUID], len(writes)), make(pgtype.FlatArray[int64], len(writes)), make(pgtype.FlatArray[pgtype.Timestamptz], len(writes))
+	for i, w := range writes {
+		rows[i], events[i] = w.next, w.event
+		ids[i], sequences[i], leases[i] = uuid(w.id), int64(w.was.Sequence), instant(w.was.Grant.LeaseUntil)
+	}
+	args := append(make([]any, 0, swapCount+len(mutableColumns)+len(eventColumns)), ids, sequences, leases)
+	return arrays(arrays(args, mutableColumns, rows), eventColumns, events)
 }
 
 // plan checks that a change fits what was read. An error is a fault of the caller's code, not of the database.
 func plan(op ledger.OperationID, view ledger.View, change ledger.Change) ([]write, error) {
-	writes := []write{{was: view.Current, next: change.Next, event: change.Event}}
+	writes := []write{{id: change.Next.ID, was: view.Current, next: change.Next, event: change.Event}}
 	if change.Next.ID != op {
 		return nil, errors.New("postgres: the change is of another operation than the one read")
 	}
@@ -46,15 +59,21 @@ func plan(op ledger.OperationID, view ledger.View, change ledger.Change) ([]writ
 		if !ok || c.Companion != nil || c.Next.ID == op {
 			return nil, errors.New("postgres: a companion must be one of the related operations that were read")
 		}
-		writes = append(writes, write{was: &was, next: c.Next, event: c.Event})
+		writes = append(writes, write{id: c.Next.ID, was: &was, next: c.Next, event: c.Event})
 	}
 	for _, w := range writes {
 		if err := w.check(); err != nil {
 			return nil, err
 		}
+		if !holdsAll(mutableColumns, w.next) || w.creates() && !holdsAll(identityColumns, w.next) || !holdsAll(eventColumns, w.event) {
+			return nil, errUnstorable
+		}
 	}
 	return writes, nil
 }
+
+// errUnstorable is a fault of the caller's code, found before it can spoil a batch.
+var errUnstorable = errors.New("postgres: the row has a text or a time that the database can't hold")
 
 func (w write) check() error {
 	switch e := w.event; {
@@ -75,46 +94,67 @@ func (w write) check() error {
 	}
 }
 
-// sendWrites sends all of a change in one round trip, with what else the batch holds; each statement must change one row.
+// sendWrites sends all of a change in one round trip, with what else the batch holds; each write must change its row.
 func sendWrites(ctx context.Context, to sender, b *pgx.Batch, writes []write) error {
-	for _, w := range writes {
-		sql, args := w.statement()
-		b.Queue(sql, args...).Exec(func(tag pgconn.CommandTag) error {
-			if tag.RowsAffected() != 1 {
-				return errRace
-			}
-			return nil
-		})
+	won := map[ledger.OperationID]bool{}
+	queueWrites(b, writes, won)
+	if err := to.SendBatch(ctx, b).Close(); err != nil {
+		return err
 	}
-	return to.SendBatch(ctx, b).Close()
+	for _, w := range writes {
+		if !w.touches() && !won[w.id] {
+			return errRace
+		}
+	}
+	return nil
 }
 
 // errUnseen says that the outcome of a COMMIT can't be seen.
 var errUnseen = errors.New("the outcome of the commit is not known")
 
+// points are the failpoints around a commit.
+func points(creates bool) (before, after failpoint.Name) {
+	if creates {
+		return failpoint.StoreCreateBeforeCommit, failpoint.StoreCreateAfterCommit
+	}
+	return failpoint.StoreUpdateBeforeCommit, failpoint.StoreUpdateAfterCommit
+}
+
 // commit ends a transaction. Errors: errUnseen; one that is ErrStoreUnavailable if the change is there but not durable; else nothing
 // was written.
 func (s *Store) commit(ctx context.Context, conn *pgx.Conn, creates bool) error {
-	before, after := failpoint.StoreUpdateBeforeCommit, failpoint.StoreUpdateAfterCommit
-	if creates {
-		before, after = failpoint.StoreCreateBeforeCommit, failpoint.StoreCreateAfterCommit
-	}
+	before, after := points(creates)
 	if err := failpoint.Hit(ctx, before); err != nil {
-		_, _ = conn.Exec(ctx, "ROLLBACK")
+		_, _ = conn.Exec(ctx, rollback)
 		return err
 	}
 	if s.opts.CommitFault != nil {
 		if apply, err := s.opts.CommitFault(); err != nil {
-			end := "ROLLBACK"
+			end := rollback
 			if apply {
-				end = "COMMIT"
+				end = commit
 			}
 			_, _ = conn.Exec(ctx, end)
 			return errUnseen
 		}
 	}
+	b := &pgx.Batch{}
+	b.Queue(commit)
+	if err := answered(conn, s.send(ctx, conn, b)); err != nil {
+		return err
+	}
+	if err := failpoint.Hit(ctx, after); err != nil {
+		return errUnseen
+	}
+	return nil
+}
+
+// answered reads the answer to a COMMIT, the last one of a batch, and tells what became of it: by the answer, and by the warnings since
+// the answer before it.
+func answered(conn *pgx.Conn, results pgx.BatchResults) error {
 	delete(conn.PgConn().CustomData(), warned)
-	tag, err := conn.Exec(ctx, "COMMIT")
+	tag, err := results.Exec()
+	_ = results.Close()
 	var pg *pgconn.PgError
 	switch {
 	case conn.PgConn().CustomData()[warned] != nil:
@@ -123,41 +163,41 @@ func (s *Store) commit(ctx context.Context, conn *pgx.Conn, creates bool) error 
 		return err // the server says that it rolled back
 	case err != nil:
 		return errUnseen
-	case tag.String() != "COMMIT":
+	case tag.String() != commit:
 		return errRace // a transaction that had failed was rolled back
+	default:
+		return nil
 	}
-	if err := failpoint.Hit(ctx, after); err != nil {
-		return errUnseen
-	}
-	return nil
 }
 
 // confirm finds out on a fresh connection what became of a COMMIT whose outcome could not be seen, by running the same writes again: that
 // waits for the lost commit where it still runs. Who finds what it wanted to write has succeeded, once that is as durable as a commit of
 // its own. A write that changes its row shows that nothing was committed; the decision is then too old to be kept, and is taken anew.
-func (u *update) confirm(writes []write) (outcome, error) {
-	ctx, cancel := u.store.detached(u.ctx, confirmBound)
+// Each caller of a batch confirms for itself: one that has to wait keeps no other from its answer.
+func (u *update) confirm() (outcome, error) {
+	s, writes := u.store, u.writes
+	s.stats.confirmed.Add(1)
+	ctx, cancel := s.detached(u.ctx, confirmBound)
 	defer cancel()
-	conn, err := pgx.ConnectConfig(ctx, u.store.pool.Config().ConnConfig.Copy())
+	conn, leave, err := s.enterAlone(ctx)
 	if err != nil {
 		return settled, unavailable("confirm a commit", err)
 	}
-	defer func() { _ = conn.Close(ctx) }()
+	defer leave()
 	if _, err := conn.Exec(ctx, begin); err != nil {
 		return settled, unavailable("confirm a commit", err)
 	}
 	for _, w := range writes {
-		sql, args := w.statement()
-		tag, err := conn.Exec(ctx, sql, args...)
-		if err != nil {
-			if lostRace(err) {
-				return lost, nil
-			}
+		won := map[ledger.OperationID]bool{}
+		b := &pgx.Batch{}
+		queueWrites(b, []write{w}, won)
+		switch err := s.send(ctx, conn, b).Close(); {
+		case lostRace(err):
+			return lost, nil
+		case err != nil:
 			return settled, unavailable("confirm a commit", err)
-		}
-		if tag.RowsAffected() == 1 {
-			_, _ = conn.Exec(ctx, "ROLLBACK") // closing it does the same
-			return failed, unavailable("commit", errUnseen)
+		case won[w.id]:
+			return failed, unavailable("commit", errUnseen) // rolled back when it leaves
 		}
 		ours, err := w.isThere(ctx, conn)
 		if err != nil {
@@ -166,11 +206,11 @@ func (u *update) confirm(writes []write) (outcome, error) {
 		if !ours {
 			return lost, nil
 		}
-		if _, err := conn.Exec(ctx, touchRow, id(w.next.ID)); err != nil {
+		if _, err := conn.Exec(ctx, touchRows, pgtype.FlatArray[pgtype.UUID]{uuid(w.id)}); err != nil {
 			return settled, unavailable("confirm a commit", err)
 		}
 	}
-	switch err := u.store.commit(ctx, conn, writes[0].creates()); {
+	switch err := s.commit(ctx, conn.Conn(), writes[0].creates()); {
 	case err == nil:
 		return settled, nil
 	case errors.Is(err, ledger.ErrStoreUnavailable):
@@ -181,7 +221,7 @@ func (u *update) confirm(writes []write) (outcome, error) {
 }
 
 // isThere reports whether the row's history holds this very event, or, for a deadline without one, the row this very deadline.
-func (w write) isThere(ctx context.Context, conn *pgx.Conn) (bool, error) {
+func (w write) isThere(ctx context.Context, conn querier) (bool, error) {
 	if w.event == nil {
 		var sequence int64
 		var lease stamp

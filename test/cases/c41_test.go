@@ -133,15 +133,16 @@ func losesCommits(t *testing.T, store string) (*env, func(*testing.T, commitFaul
 	t.Cleanup(func() { _ = proxy.Close() })
 	e.node = e.start(t, nodeOptions{store: postgresURL(proxy.Addr().String(), e.database)})
 	return e, func(t *testing.T, f commitFault, _ string) func(*testing.T) {
+		bound, sent := faultproxy.PgxStatement("COMMIT")
 		rule := faultproxy.Rule{
-			Point: faultproxy.PostgresMessage(faultproxy.ClientToServer, 'Q', "commit"), Times: f.times,
+			Point: sent, Times: f.times,
 			Cut: faultproxy.Cut{
 				What: faultproxy.DropAnswer, How: faultproxy.RST,
 				Await: faultproxy.PostgresMessage(faultproxy.ServerToClient, 'C', "commit"),
 			},
 		}
 		if f.lost {
-			rule.Incomplete, rule.Cut = true, faultproxy.Cut{What: faultproxy.Both, How: faultproxy.RST}
+			rule.Point, rule.Incomplete, rule.Cut = bound, true, faultproxy.Cut{What: faultproxy.Both, How: faultproxy.RST}
 		}
 		if f.early {
 			rule.Point = faultproxy.PostgresMessage(faultproxy.ServerToClient, 'C', "insert")

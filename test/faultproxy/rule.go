@@ -5,6 +5,8 @@ package faultproxy
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"net"
 	"slices"
@@ -103,12 +105,25 @@ func endsStream(f frame) bool {
 // ('Q' query, 'P' parse, 'E' execute; from the server 'C' command complete, 'Z'
 // ready, ...) whose first 4 KiB contain the text, letter case aside. A COMMIT
 // that goes as a simple query is PostgresMessage(ClientToServer, 'Q',
-// "commit"), its success PostgresMessage(ServerToClient, 'C', "commit").
+// "commit"), one that pgx has prepared is PgxStatement("COMMIT"); the success
+// of either is PostgresMessage(ServerToClient, 'C', "commit").
 func PostgresMessage(dir Direction, kind byte, text string) Point {
 	want := bytes.ToLower([]byte(text))
 	return Point{dir: dir, match: func(f frame) bool {
 		return f.protocol == protoPostgres && f.kind == kind && bytes.Contains(bytes.ToLower(f.body), want)
 	}}
+}
+
+// PgxStatement is where pgx runs a statement without parameters and rows that
+// it has prepared for itself, as the last one of a batch. bound is the end of
+// the message that names it: held back, the statement does not run. sent is
+// the end of the whole batch: the server has all of it.
+func PgxStatement(sql string) (bound, sent Point) {
+	sum := sha256.Sum256([]byte(sql))
+	name := "stmtcache_" + hex.EncodeToString(sum[:24])
+	rest := "\x00" + "\x00\x00\x00\x00\x00\x00" + // no parameters, no formats
+		"D\x00\x00\x00\x06P\x00" + "E\x00\x00\x00\x09\x00\x00\x00\x00\x00" + "S\x00\x00\x00\x04"
+	return PostgresMessage(ClientToServer, 'B', name), Pattern(ClientToServer, []byte(name+rest))
 }
 
 func (p Point) set() bool { return p.bytes > 0 || len(p.pattern) > 0 || p.match != nil }

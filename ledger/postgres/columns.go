@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package postgres
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/opsledger/opsledger/ledger"
+)
+
+// column is a column of a table as statements for many rows know it: its name, its type, and its values of all rows as one array. What
+// writes is made of these lists alone, so that a column can't be named in one place and forgotten in another.
+type column[R any] struct {
+	name, kind string
+	array      func(rows []R) any
+	// holds reports whether the database can take the value; nil: whatever it is.
+	holds func(R) bool
+}
+
+func of[R, T any](name, kind string, get func(R) T) column[R] {
+	return column[R]{name: name, kind: kind, array: func(rows []R) any {
+		values := make(pgtype.FlatArray[T], len(rows))
+		for i, r := range rows {
+			values[i] = get(r)
+		}
+		return values
+	}}
+}
+
+type (
+	operation = *ledger.Operation
+	event     = *ledger.Event
+)
+
+func small(name string, get func(operation) int16) column[operation] {
+	return of(name, "smallint", get)
+}
+
+func big(name string, get func(operation) int64) column[operation] { return of(name, "bigint", get) }
+
+func flag(name string, get func(operation) bool) column[operation] { return of(name, "boolean", get) }
+
+func octets(name string, get func(operation) []byte) column[operation] {
+	return of(name, "bytea", get)
+}
+
+func other(name string, get func(operation) ledger.OperationID) column[operation] {
+	return of(name, "uuid", func(o operation) pgtype.UUID { return id(get(o)) })
+}
+
+// text is never NULL. It holds no U+0000 and nothing that is not UTF-8.
+func text(name string, get func(operation) string) column[operation] {
+	c := of(name, "text", get)
+	c.holds = func(o operation) bool { return isText(get(o)) }
+	return c
+}
+
+// stamped is NULL for the zero time.
+func stamped(name string, get func(operation) time.Time) column[operation] {
+	c := of(name, "timestamptz", func(o operation) pgtype.Timestamptz { return instant(get(o)) })
+	c.holds = func(o operation) bool { return isTime(get(o)) }
+	return c
+}
+
+// identityColumns are written once; no statement updates them. downstream_key is derived from key_hash and not read back.
+var identityColumns = []column[operation]{
+	of("id", "uuid", func(o operation) pgtype.UUID { return uuid(o.ID) }),
+	octets("key_hash", func(o operation) []byte { return o.KeyHash[:] }),
+	text("scope", func(o operation) string { return string(o.Scope) }),
+	text("principal", func(o operation) string { return string(o.Principal) }),
+	text("tool", func(o operation) string { return string(o.Tool) }),
+	text("task", func(o operation) string { return string(o.Task) }),
+	octets("subject_digest", func(o operation) []byte { return o.SubjectDigest }),
+	stamped("intent_time", func(o operation) time.Time { return o.IntentTime }),
+	stamped("create_time", func(o operation) time.Time { return o.CreateTime }),
+	other("compensates", func(o operation) ledger.OperationID { return o.Compensates }),
+	other("corrects", func(o operation) ledger.OperationID { return o.Corrects }),
+	octets("depends_on", func(o operation) []byte { return document(o.DependsOn, len(o.DependsOn) == 0) }),
+	of("fingerprint_spec", "integer", func(o operation) int32 { return int32(o.Fingerprint.Spec) }),
+	text("fingerprint_secret", func(o operation) string { return o.Fingerprint.SecretID }),
+	text("fingerprint_contract", func(o operation) string { return o.Fingerprint.Contract }),
+	octets("fingerprint_digest", func(o operation) []byte { return o.Fingerprint.Digest[:] }),
+	octets("fingerprint_categories", func(o operation) []byte {
+		return document(o.Fingerprint.Categories, len(o.Fingerprint.Categories) == 0)
+	}),
+}
+
+var downstreamKey = text("downstream_key", func(o operation) string { return o.KeyHash.DownstreamKey() })
+
+// mutableColumns are what a change writes, all of them each time.
+var mutableColumns = []column[operation]{
+	small("record_version", func(operation) int16 { return recordVersion }),
+	small("state", func(o operation) int16 { return int16(o.State) }),
+	small("custody", func(o operation) int16 { return int16(o.Custody) }),
+	text("custodian", func(o operation) string { return string(o.Custodian) }),
+	small("queue_reason", func(o operation) int16 { return int16(o.QueueReason) }),
+	big("sequence", func(o operation) int64 { return int64(o.Sequence) }),
+	big("version", func(o operation) int64 { return int64(o.Version) }),
+	octets("last_hash", func(o operation) []byte { return o.LastHash[:] }),
+	stamped("update_time", func(o operation) time.Time { return o.UpdateTime }),
+	big("timeline", func(o operation) int64 { return int64(o.Timeline) }),
+	text("terms_contract", func(o operation) string { return o.Terms.ContractVersion }),
+	small("terms_effect", func(o operation) int16 { return int16(o.Terms.Effect) }),
+	big("terms_effect_within", func(o operation) int64 { return int64(o.Terms.EffectWithin) }),
+	big("terms_key_retention", func(o operation) int64 { return int64(o.Terms.KeyRetention) }),
+	text("grant_claim_id", func(o operation) string { return string(o.Grant.ClaimID) }),
+	octets("grant_worker_id", func(o operation) []byte { return []byte(o.Grant.WorkerID) }),
+	big("grant_epoch", func(o operation) int64 { return int64(o.Grant.Epoch) }),
+	stamped("grant_time", func(o operation) time.Time { return o.Grant.Time }),
+	stamped("grant_lease_until", func(o operation) time.Time { return o.Grant.LeaseUntil }),
+	stamped("grant_send_until", func(o operation) time.Time { return o.Grant.SendUntil }),
+	big("grant_lease", func(o operation) int64 { return int64(o.Grant.Lease) }),
+	flag("grant_started", func(o operation) bool { return o.Grant.Started }),
+	flag("grant_released", func(o operation) bool { return o.Grant.Released }),
+	flag("grant_used_approval", func(o operation) bool { return o.Grant.UsedApproval }),
+	flag("grant_used_waiver", func(o operation) bool { return o.Grant.UsedWaiver }),
+	big("attempts", func(o operation) int64 { return int64(o.Attempts) }),
+	big("starts", func(o operation) int64 { return int64(o.Starts) }),
+	flag("may_have_applied", func(o operation) bool { return o.MayHaveApplied }),
+	stamped("first_start", func(o operation) time.Time { return o.FirstStart }),
+	stamped("last_send", func(o operation) time.Time { return o.LastSend }),
+	stamped("next_check_time", func(o operation) time.Time { return o.NextCheckTime }),
+	big("check_number", func(o operation) int64 { return int64(o.Check.Number) }),
+	stamped("check_began", func(o operation) time.Time { return o.Check.Began }),
+	stamped("check_lease_until", func(o operation) time.Time { return o.Check.LeaseUntil }),
+	flag("check_open", func(o operation) bool { return o.Check.Open }),
+	octets("target_summary", func(o operation) []byte { return []byte(o.TargetSummary) }),
+	octets("target_attributes", func(o operation) []byte { return document(o.TargetAttributes, len(o.TargetAttributes) == 0) }),
+	octets("result", func(o operation) []byte { return document(o.Result, o.Result == nil) }),
+	octets("failure", func(o operation) []byte { return document(o.Failure, o.Failure == nil) }),
+	stamped("final_time", func(o operation) time.Time { return o.FinalTime }),
+	flag("needs_attention", func(o operation) bool { return o.NeedsAttention }),
+	octets("compensated_by", func(o operation) []byte { return document(o.CompensatedBy, len(o.CompensatedBy) == 0) }),
+	octets("detail", func(o operation) []byte { return document(o.Detail, false) }),
+}
+
+// eventColumns are all NULL for a change without an event. What has no id has no command either.
+var eventColumns = []column[event]{
+	of("sequence", "bigint", func(e event) (v pgtype.Int8) {
+		if e != nil {
+			v = pgtype.Int8{Int64: int64(e.Sequence), Valid: true}
+		}
+		return v
+	}),
+	command("command", func(e event) string { return string(e.Command) }),
+	command("command_id", func(e event) string { return e.CommandID }),
+	command("command_digest", func(e event) string { return e.CommandDigest }),
+	of("time", "timestamptz", func(e event) (v pgtype.Timestamptz) {
+		if e != nil {
+			v = instant(e.Time)
+		}
+		return v
+	}),
+	of("body", "bytea", func(e event) (v []byte) {
+		if e != nil {
+			v = e.Body()
+		}
+		return v
+	}),
+	of("hash", "bytea", func(e event) (v []byte) {
+		if e != nil {
+			v = e.Hash[:]
+		}
+		return v
+	}),
+}
+
+func command(name string, get func(event) string) column[event] {
+	c := of(name, "text", func(e event) (v pgtype.Text) {
+		if e != nil && e.CommandID != "" {
+			v = pgtype.Text{String: get(e), Valid: true}
+		}
+		return v
+	})
+	c.holds = func(e event) bool { return e == nil || e.CommandID == "" || isText(get(e)) }
+	return c
+}
+
+// isText: PostgreSQL's text can't hold everything that a Go string can.
+func isText(s string) bool { return utf8.ValidString(s) && !strings.Contains(s, "\x00") }
+
+// lastYear is the last one that a timestamptz holds in whole; the first one is far before all that the ledger knows.
+const lastYear = 294275
+
+func isTime(t time.Time) bool { return t.IsZero() || t.Year() >= 0 && t.Year() <= lastYear }
+
+func holdsAll[R any](columns []column[R], row R) bool {
+	for _, c := range columns {
+		if c.holds != nil && !c.holds(row) {
+			return false
+		}
+	}
+	return true
+}
+
+// arrays are the columns' values, one parameter per column.
+func arrays[R any](args []any, columns []column[R], rows []R) []any {
+	for _, c := range columns {
+		args = append(args, c.array(rows))
+	}
+	return args
+}
+
+// names of columns, each behind a prefix.
+func names[R any](prefix string, columns ...[]column[R]) string {
+	var list []string
+	for _, some := range columns {
+		for _, c := range some {
+			list = append(list, prefix+c.name)
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
+// params are $from::type[], ... for columns that come as arrays.
+func params[R any](from int, columns ...[]column[R]) string {
+	var list []string
+	for _, some := range columns {
+		for _, c := range some {
+			list = append(list, fmt.Sprintf("$%d::%s[]", from+len(list), c.kind))
+		}
+	}
+	return strings.Join(list, ", ")
+}

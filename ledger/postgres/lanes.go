@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/opsledger/opsledger/ledger"
+	"github.com/opsledger/opsledger/ledger/coalesce"
+)
+
+type (
+	readCall  = coalesce.Call[ledger.ReadSet, ledger.View]
+	writeCall = coalesce.Call[write, struct{}]
+)
+
+const (
+	// defaultBatch is how many calls go into one batch, defaultQueue how many may wait for one.
+	defaultBatch = 512
+	defaultQueue = 8192
+	// crowd is how many calls have to wait before a second batch begins beside the first.
+	crowd = 256
+	// parts is into how many a batch that has failed is taken apart.
+	parts = 16
+)
+
+// errAlone says that a write has to be made outside of a batch, where it keeps nobody waiting.
+var errAlone = errors.New("the row is held by another transaction")
+
+func (s *Store) openLanes() {
+	o := coalesce.Options{Batch: s.opts.Batch, Queue: s.opts.Queue, Crowd: crowd}
+	if o.Batch <= 0 {
+		o.Batch = defaultBatch
+	}
+	if o.Queue <= 0 {
+		o.Queue = defaultQueue
+	}
+	reads, writes := o, o
+	if reads.Batches = s.opts.ReadBatches; reads.Batches <= 0 {
+		reads.Batches = 2
+	}
+	if writes.Batches = s.opts.WriteBatches; writes.Batches <= 0 {
+		writes.Batches = 2
+	}
+	s.reads = coalesce.New(reads, s.readBatch)
+	s.writes = coalesce.New(writes, s.writeBatch)
+}
+
+// onBatch runs what a batch does on a connection, under a bound of its own: no caller's end ends it for the others.
+func (s *Store) onBatch(do func(ctx context.Context, conn *pgxpool.Conn) error) error {
+	ctx, cancel := context.WithTimeout(s.life, callBound)
+	defer cancel()
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release() // closes it if a transaction is open
+	err = do(ctx, conn)
+	if conn.Conn().PgConn().TxStatus() != 'I' && !conn.Conn().IsClosed() {
+		_, _ = conn.Exec(ctx, rollback)
+	}
+	s.suspect(ctx, err)
+	return err
+}
+
+// suspect closes the idle connections where one was lost: a server that has restarted has killed them, too. What became of a commit is
+// asked on a new one.
+func (s *Store) suspect(ctx context.Context, err error) {
+	if errors.Is(err, errUnseen) || ctx.Err() == nil && connectionLost(err) {
+		s.pool.Reset()
+	}
+}
+
+// send sends a batch, and counts it.
+func (s *Store) send(ctx context.Context, conn sender, b *pgx.Batch) pgx.BatchResults {
+	s.stats.statements.Add(uint64(b.Len()))
+	return conn.SendBatch(ctx, b)
+}
+
+// readBatch answers many reads out of one snapshot, which begins after all of them came in.
+func (s *Store) readBatch(calls []*readCall) {
+	s.stats.readBatches.Add(1)
+	s.stats.reads.Add(uint64(len(calls)))
+	s.readTogether(calls)
+}
+
+func (s *Store) readTogether(calls []*readCall) {
+	sets := make([]ledger.ReadSet, len(calls))
+	for i, c := range calls {
+		sets[i] = c.In
+	}
+	var g *gathered
+	err := s.onBatch(func(ctx context.Context, conn *pgxpool.Conn) error {
+		b := &pgx.Batch{}
+		b.Queue(beginRead)
+		g = gather(b, sets, s.opts.Now)
+		b.Queue(rollback)
+		if err := s.send(ctx, conn, b).Close(); err != nil {
+			return err
+		}
+		return g.usable()
+	})
+	switch {
+	case err == nil:
+	case len(calls) > 1 && oneMayBeAtFault(err):
+		apart(calls, s.readTogether)
+		return
+	default:
+		for _, c := range calls {
+			c.Answer(ledger.View{}, err)
+		}
+		return
+	}
+	views, errs := make([]ledger.View, len(calls)), make([]error, len(calls))
+	for i := range calls {
+		views[i], errs[i] = g.view(i)
+	}
+	for i, c := range calls { // not before all have theirs: the first one may change its own
+		c.Answer(views[i], errs[i])
+	}
+}
+
+// writeBatch makes many writes in one transaction. Each is a compare-and-swap of its own, and is told whether it has lost its race. Of
+// two writes of one row the first is in the batch; the other one could only lose.
+func (s *Store) writeBatch(calls []*writeCall) {
+	s.stats.writeBatches.Add(1)
+	s.stats.writes.Add(uint64(len(calls)))
+	seen := make(map[ledger.OperationID]bool, len(calls))
+	together := make([]*writeCall, 0, len(calls))
+	for _, c := range calls {
+		if !c.In.touches() {
+			if seen[c.In.id] {
+				c.Answer(struct{}{}, errRace)
+				continue
+			}
+			seen[c.In.id] = true
+		}
+		together = append(together, c)
+	}
+	// Transactions that take their locks in one order wait for each other, but not in a circle.
+	slices.SortStableFunc(together, func(a, b *writeCall) int { return bytes.Compare(a.In.id[:], b.In.id[:]) })
+	s.writeTogether(together)
+}
+
+func (s *Store) writeTogether(calls []*writeCall) {
+	writes := make([]write, len(calls))
+	for i, c := range calls {
+		writes[i] = c.In
+	}
+	var won map[ledger.OperationID]bool
+	err := s.onBatch(func(ctx context.Context, conn *pgxpool.Conn) (err error) {
+		won, err = s.transact(ctx, conn, writes)
+		return err
+	})
+	switch {
+	case err == nil:
+		for _, c := range calls {
+			if c.In.touches() || won[c.In.id] {
+				c.Answer(struct{}{}, nil)
+			} else {
+				c.Answer(struct{}{}, errRace)
+			}
+		}
+		return
+	case len(calls) > 1 && oneMayBeAtFault(err):
+		apart(calls, s.writeTogether)
+		return
+	case isHeld(err):
+		err = errAlone
+	}
+	for _, c := range calls {
+		c.Answer(struct{}{}, err)
+	}
+}
+
+// apart runs a batch that has failed in parts, beside each other, until the one call is alone whose fault it was: a row that the database
+// refuses, or one that another transaction holds.
+func apart[C any](calls []C, run func([]C)) {
+	var group sync.WaitGroup
+	for part := range slices.Chunk(calls, (len(calls)+parts-1)/parts) {
+		group.Go(func() { run(part) })
+	}
+	group.Wait()
+}
+
+// transact makes all writes in one transaction and one round trip. It returns the ids of those that have not lost their race. The error
+// is errUnseen where the transaction may have been committed, ErrStoreUnavailable where it was but is not durable; else it was not.
+func (s *Store) transact(ctx context.Context, conn *pgxpool.Conn, writes []write) (map[ledger.OperationID]bool, error) {
+	apply, fault := true, error(nil)
+	if s.opts.CommitFault != nil {
+		apply, fault = s.opts.CommitFault()
+	}
+	if fault != nil && !apply {
+		return nil, errUnseen
+	}
+	won := make(map[ledger.OperationID]bool, len(writes))
+	b := &pgx.Batch{}
+	b.Queue(begin).Exec(unread)
+	b.Queue(waitShortly).Exec(unread)
+	queueWrites(b, writes, won)
+	n := b.Len()
+	b.Queue(commit)
+	results := s.send(ctx, conn, b)
+	for _, q := range b.QueuedQueries[:n] {
+		if err := q.Fn(results); err != nil {
+			_ = results.Close()
+			return nil, unlessRefused(err)
+		}
+	}
+	if err := answered(conn.Conn(), results); err != nil {
+		return nil, err
+	}
+	if fault != nil {
+		return nil, errUnseen
+	}
+	return won, nil
+}
+
+// unread takes the result of a statement that has none.
+func unread(pgconn.CommandTag) error { return nil }
+
+// unlessRefused: with its statements the server already has the COMMIT. Only where it says that it has refused one of them, or where
+// nothing was sent, was nothing committed.
+func unlessRefused(err error) error {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && pg.SeverityUnlocalized == "ERROR" || pgconn.SafeToRetry(err) {
+		return err
+	}
+	return errUnseen
+}
+
+// queueWrites adds the statements that make all writes. They note who has not lost its race.
+func queueWrites(b *pgx.Batch, writes []write, won map[ledger.OperationID]bool) {
+	var inserts, updates []write
+	var touches pgtype.FlatArray[pgtype.UUID]
+	for _, w := range writes {
+		switch {
+		case w.touches():
+			touches = append(touches, uuid(w.id))
+		case w.creates():
+			inserts = append(inserts, w)
+		default:
+			updates = append(updates, w)
+		}
+	}
+	note := func(rows pgx.Rows) error {
+		for rows.Next() {
+			var u pgtype.UUID
+			if err := rows.Scan(&u); err != nil {
+				return err
+			}
+			won[u.Bytes] = true
+		}
+		return rows.Err()
+	}
+	// An insert may have to wait for another transaction's, and does so before this one has locked a row.
+	if len(inserts) > 0 {
+		b.Queue(insertRows, insertArgs(inserts)...).Query(note)
+	}
+	if len(updates) > 0 {
+		b.Queue(updateRows, updateArgs(updates)...).Query(note)
+	}
+	if len(touches) > 0 {
+		b.Queue(touchRows, touches).Exec(unread)
+	}
+}
