@@ -145,7 +145,7 @@ func losesCommits(t *testing.T, store string) (*env, func(*testing.T, commitFaul
 			rule.Point, rule.Incomplete, rule.Cut = bound, true, faultproxy.Cut{What: faultproxy.Both, How: faultproxy.RST}
 		}
 		if f.early {
-			rule.Point = faultproxy.PostgresMessage(faultproxy.ServerToClient, 'C', "insert")
+			rule.Point, _ = faultproxy.PgxStatement("BEGIN") // of a write: what it says and its COMMIT come behind
 		}
 		trap := proxy.Arm(rule)
 		return func(t *testing.T) {
