@@ -3,7 +3,6 @@
 package ledger
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -14,7 +13,12 @@ import (
 
 // canonical writes an RFC 8785 object whose members are strings or objects of strings, in the order of their names, which the
 // caller keeps. Unset members are left out, as ProtoJSON does.
-type canonical struct{ buf bytes.Buffer }
+type canonical struct{ buf []byte }
+
+// usualBody is room for most events.
+const usualBody = 768
+
+func newCanonical() *canonical { return &canonical{buf: append(make([]byte, 0, usualBody), '{')} }
 
 func (w *canonical) field(key, value string) {
 	if value == "" {
@@ -35,62 +39,68 @@ func (w *canonical) object(key string, m map[string]string) {
 		return
 	}
 	w.next(key)
-	inner := canonical{}
+	w.buf = append(w.buf, '{')
 	// Names of facts are ASCII: their order by byte is that by UTF-16 code unit.
 	for _, k := range slices.Sorted(maps.Keys(m)) {
-		inner.next(k)
-		inner.str(m[k])
+		w.next(k)
+		w.str(m[k])
 	}
-	w.buf.Write(inner.bytes())
+	w.buf = append(w.buf, '}')
 }
 
 func (w *canonical) next(key string) {
-	if w.buf.Len() == 0 {
-		w.buf.WriteByte('{')
-	} else {
-		w.buf.WriteByte(',')
+	if w.buf[len(w.buf)-1] != '{' {
+		w.buf = append(w.buf, ',')
 	}
 	w.str(key)
-	w.buf.WriteByte(':')
+	w.buf = append(w.buf, ':')
 }
 
 // str writes a string as RFC 8785, section 3.2.2.2: only what JSON requires is escaped.
 func (w *canonical) str(s string) {
 	const hexDigits = "0123456789abcdef"
-	w.buf.WriteByte('"')
-	for _, r := range s {
+	w.buf = append(w.buf, '"')
+	for len(s) > 0 {
+		if n := plain(s); n > 0 {
+			w.buf = append(w.buf, s[:n]...)
+			s = s[n:]
+			continue
+		}
+		r, size := utf8.DecodeRuneInString(s)
+		s = s[size:]
 		switch {
 		case r == '"' || r == '\\':
-			w.buf.WriteByte('\\')
-			w.buf.WriteByte(byte(r))
+			w.buf = append(w.buf, '\\', byte(r))
 		case r == '\b':
-			w.buf.WriteString(`\b`)
+			w.buf = append(w.buf, `\b`...)
 		case r == '\t':
-			w.buf.WriteString(`\t`)
+			w.buf = append(w.buf, `\t`...)
 		case r == '\n':
-			w.buf.WriteString(`\n`)
+			w.buf = append(w.buf, `\n`...)
 		case r == '\f':
-			w.buf.WriteString(`\f`)
+			w.buf = append(w.buf, `\f`...)
 		case r == '\r':
-			w.buf.WriteString(`\r`)
+			w.buf = append(w.buf, `\r`...)
 		case r < 0x20:
-			w.buf.WriteString(`\u00`)
-			w.buf.WriteByte(hexDigits[r>>4])
-			w.buf.WriteByte(hexDigits[r&0xf])
+			w.buf = append(append(w.buf, `\u00`...), hexDigits[r>>4], hexDigits[r&0xf])
 		default: // invalid UTF-8 arrives here as U+FFFD
-			var b [utf8.UTFMax]byte
-			w.buf.Write(b[:utf8.EncodeRune(b[:], r)])
+			w.buf = utf8.AppendRune(w.buf, r)
 		}
 	}
-	w.buf.WriteByte('"')
+	w.buf = append(w.buf, '"')
 }
 
-func (w *canonical) bytes() []byte {
-	if w.buf.Len() == 0 {
-		return []byte("{}")
+// plain is how many bytes at the beginning stand for themselves, each on its own.
+func plain(s string) int {
+	for i := range len(s) {
+		if c := s[i]; c < 0x20 || c >= utf8.RuneSelf || c == '"' || c == '\\' {
+			return i
+		}
 	}
-	return append(slices.Clone(w.buf.Bytes()), '}')
+	return len(s)
 }
+
+func (w *canonical) bytes() []byte { return append(w.buf, '}') }
 
 // contentDigest tells two reports or decisions under one id apart. It covers content, not who sent it.
 func contentDigest(content any) string {

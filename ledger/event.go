@@ -86,7 +86,7 @@ type Event struct {
 // hash is made of, what the store keeps, and what an auditor recomputes from an export. Command and CommandDigest are in facts
 // ("command", "content"), so that the message holds all of it.
 func (e *Event) Body() []byte {
-	w := &canonical{}
+	w := newCanonical()
 	w.field("actor", string(e.Actor))
 	w.enum("actorKind", "ACTOR_KIND_", uint8(e.ActorKind), e.ActorKind.String())
 	w.field("commandId", e.CommandID)
