@@ -143,7 +143,7 @@ func (s *Store) serve(ctx context.Context, m meta, j *job) (wrote bool, what out
 			return refuse(err)
 		}
 	} else {
-		view, err := readView(s.writer, m, s.now(), j.reads)
+		view, err := readView(s.writer, s.now(), j.reads)
 		if err != nil {
 			return refuse(err)
 		}

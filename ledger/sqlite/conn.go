@@ -35,6 +35,9 @@ type statement interface {
 	driver.StmtQueryContext
 }
 
+// cached is the most that the connection which writes keeps of the file, in KiB: a batch's pages should not leave before its commit.
+const cached = 64 << 10
+
 // connect opens a connection whose reads are durable.
 //
 // A commit is on the disk before anybody can see it: SQLite's walFrames writes the frames of a transaction, syncs them (synchronous=FULL),
@@ -173,10 +176,14 @@ func (p *pool) use(ctx context.Context, f func(*conn) error) (err error) {
 	select {
 	case c = <-p.free:
 	default:
+		waiting, cancel := context.WithTimeout(ctx, callBound)
+		defer cancel()
 		select {
 		case c = <-p.free:
-		case <-ctx.Done():
-			return ctx.Err()
+		case <-waiting.Done():
+			return waiting.Err()
+		case <-p.life.Done():
+			return p.life.Err()
 		}
 	}
 	sound := false

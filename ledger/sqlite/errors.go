@@ -16,6 +16,9 @@ import (
 // errDamaged says that what is stored is not what was written. It never shows it.
 var errDamaged = errors.New("stored data are damaged")
 
+// errClosed is what calls after Close are told.
+var errClosed = fmt.Errorf("%w: it is closed", ledger.ErrStoreUnavailable)
+
 // errUnended says that a transaction that only read could not be ended.
 var errUnended = errors.New("a transaction did not end")
 

@@ -21,37 +21,59 @@ type meta struct {
 	watermark ledger.Watermark
 }
 
-// readMeta refuses a schema that this release does not work on.
-func readMeta(c *conn) (meta, error) {
-	type versioned struct {
-		schema int64
-		meta   meta
-	}
-	found, err := query(background, c, func(r *row) (versioned, error) {
-		return versioned{r.integer(), meta{uint32(r.integer()), ledger.Watermark{At: r.time(), LostSince: r.time()}}}, nil
-	}, selectMeta)
-	switch {
-	case err != nil:
-		return meta{}, err
-	case len(found) == 0:
+func scanMeta(r *row) (meta, error) {
+	schema := r.integer()
+	m := meta{timeline: uint32(r.integer()), watermark: ledger.Watermark{At: r.time(), LostSince: r.time()}}
+	if r.damaged {
 		return meta{}, errDamaged
 	}
-	return found[0].meta, supported(int(found[0].schema))
+	return m, supported(int(schema))
+}
+
+// readMeta refuses a schema that this release does not work on.
+func readMeta(c *conn) (meta, error) { return only(query(background, c, scanMeta, selectMeta)) }
+
+// only is the one row that a statement must return.
+func only[T any](found []T, err error) (T, error) {
+	var none T
+	switch {
+	case err != nil:
+		return none, err
+	case len(found) == 0:
+		return none, errDamaged
+	}
+	return found[0], nil
+}
+
+// start is what every decision begins with.
+type start struct {
+	meta    meta
+	current *ledger.Operation
+}
+
+// scanStart reads the columns of selectView.
+func scanStart(r *row) (start, error) {
+	m, err := scanMeta(r)
+	if err != nil || r.values[r.at+mutableCount] == nil { // no operation has this id
+		return start{meta: m}, err
+	}
+	o, err := scanRow(r)
+	return start{m, &o}, err
 }
 
 // readView reads all that a decision needs, in the transaction that is open.
-func readView(c *conn, m meta, now time.Time, reads ledger.ReadSet) (ledger.View, error) {
-	view := ledger.View{
-		Now: now, Timeline: m.timeline, Watermark: m.watermark, Related: map[ledger.OperationID]ledger.Operation{},
-	}
-	current, err := query(background, c, scanRow, selectRow, reads.ID[:])
+func readView(c *conn, now time.Time, reads ledger.ReadSet) (ledger.View, error) {
+	from, err := only(query(background, c, scanStart, selectView, reads.ID[:]))
 	if err != nil {
 		return ledger.View{}, err
 	}
-	if len(current) > 0 {
-		view.Current = &current[0]
-		view.Now = latest(view.Now, current[0].UpdateTime)
-		if reads.CommandID != "" {
+	view := ledger.View{
+		Now: now, Timeline: from.meta.timeline, Watermark: from.meta.watermark, Current: from.current,
+		Related: map[ledger.OperationID]ledger.Operation{},
+	}
+	if view.Current != nil {
+		view.Now = latest(view.Now, view.Current.UpdateTime)
+		if reads.CommandID != "" { // what does not exist has no history either
 			if view.Prior, err = query(background, c, scanEvent, selectPrior, reads.ID[:], reads.CommandID); err != nil {
 				return ledger.View{}, err
 			}
@@ -77,8 +99,12 @@ func readView(c *conn, m meta, now time.Time, reads ledger.ReadSet) (ledger.View
 
 func siblings(c *conn, reads ledger.ReadSet) ([]ledger.OperationID, error) {
 	q := reads.Siblings
+	subjects := ""
+	for _, d := range q.SubjectDigests {
+		subjects += fmt.Sprintf("<%X>", d)
+	}
 	return query(background, c, scanID, selectSiblings,
-		string(q.Scope), string(q.Task), string(q.Tool), reads.ID[:], digests(q.SubjectDigests))
+		string(q.Scope), string(q.Task), string(q.Tool), reads.ID[:], subjects, int64(len(q.SubjectDigests)))
 }
 
 // view reads in a transaction of its own.
@@ -93,11 +119,7 @@ func (s *Store) view(ctx context.Context, reads ledger.ReadSet) (view ledger.Vie
 				err = errUnended
 			}
 		}()
-		m, err := readMeta(c)
-		if err != nil {
-			return err
-		}
-		view, err = readView(c, m, now, reads)
+		view, err = readView(c, now, reads)
 		return err
 	})
 	return view, err
@@ -251,7 +273,10 @@ func stateList(list []ledger.State) string {
 	return jsonList(out)
 }
 
-func jsonList(v any) string {
+func jsonList[T any](v []T) string {
+	if len(v) == 0 {
+		return "[]"
+	}
 	b, err := json.Marshal(v)
 	if err != nil {
 		panic(fmt.Sprintf("sqlite: %T is not a list", v))

@@ -15,29 +15,30 @@ import (
 // recordVersion is that of the rows that this release writes. A larger one was written by a newer release.
 const recordVersion = 1
 
-// identityArgs follow identityColumns.
-func identityArgs(o *ledger.Operation) []any {
-	return []any{
+// withIdentity adds what follows identityColumns.
+func withIdentity(args []any, o *ledger.Operation) []any {
+	return append(args,
 		id(o.ID), o.KeyHash[:], string(o.Scope), string(o.Principal), string(o.Tool), string(o.Task), blob(o.SubjectDigest),
 		instant(o.IntentTime), instant(o.CreateTime), id(o.Compensates), id(o.Corrects), document(o.DependsOn, len(o.DependsOn) == 0),
 		int64(o.Fingerprint.Spec), o.Fingerprint.SecretID, o.Fingerprint.Contract, o.Fingerprint.Digest[:],
 		document(o.Fingerprint.Categories, len(o.Fingerprint.Categories) == 0),
-	}
+	)
 }
 
-// mutableArgs follow mutableColumns.
-func mutableArgs(o *ledger.Operation) []any {
-	return []any{
+// withMutable adds what follows mutableColumns.
+func withMutable(args []any, o *ledger.Operation) []any {
+	return append(args,
 		int64(recordVersion), int64(o.State), int64(o.Custody), string(o.Custodian), int64(o.QueueReason),
 		int64(o.Sequence), int64(o.Version), o.LastHash[:], instant(o.UpdateTime), int64(o.Timeline),
 		o.Terms.ContractVersion, int64(o.Terms.Effect), int64(o.Terms.EffectWithin), int64(o.Terms.KeyRetention),
-		string(o.Grant.ClaimID), blob(append([]byte{}, o.Grant.WorkerID...)), int64(o.Grant.Epoch), instant(o.Grant.Time), instant(o.Grant.LeaseUntil),
+		string(o.Grant.ClaimID), []byte(o.Grant.WorkerID), int64(o.Grant.Epoch), instant(o.Grant.Time), instant(o.Grant.LeaseUntil),
 		instant(o.Grant.SendUntil), int64(o.Grant.Lease), o.Grant.Started, o.Grant.Released, o.Grant.UsedApproval, o.Grant.UsedWaiver,
 		int64(o.Attempts), int64(o.Starts), o.MayHaveApplied, instant(o.FirstStart), instant(o.LastSend), instant(o.NextCheckTime),
 		int64(o.Check.Number), instant(o.Check.Began), instant(o.Check.LeaseUntil), o.Check.Open,
-		blob(append([]byte{}, o.TargetSummary...)), document(o.TargetAttributes, len(o.TargetAttributes) == 0), document(o.Result, o.Result == nil), document(o.Failure, o.Failure == nil),
+		[]byte(o.TargetSummary), document(o.TargetAttributes, len(o.TargetAttributes) == 0),
+		document(o.Result, o.Result == nil), document(o.Failure, o.Failure == nil),
 		instant(o.FinalTime), o.NeedsAttention, document(o.CompensatedBy, len(o.CompensatedBy) == 0), document(o.Detail, false),
-	}
+	)
 }
 
 // eventArgs follow insertEvent. What has no id has no command either.
@@ -50,11 +51,13 @@ func eventArgs(e *ledger.Event) []any {
 }
 
 func insertArgs(o *ledger.Operation) []any {
-	return append(append(mutableArgs(o), identityArgs(o)...), o.KeyHash.DownstreamKey())
+	args := make([]any, 0, mutableCount+identityCount+1)
+	return append(withIdentity(withMutable(args, o), o), o.KeyHash.DownstreamKey())
 }
 
 func updateArgs(was, next *ledger.Operation) []any {
-	return append(mutableArgs(next), id(was.ID), int64(was.Sequence), instant(was.Grant.LeaseUntil))
+	args := make([]any, 0, mutableCount+3)
+	return append(withMutable(args, next), id(was.ID), int64(was.Sequence), instant(was.Grant.LeaseUntil))
 }
 
 // row is one row of a result, read column by column. What is not of the type that is asked for is damaged: the tables are STRICT.

@@ -35,7 +35,11 @@ const (
 	release   = `RELEASE pair`
 	undo      = `ROLLBACK TO pair`
 
-	selectMeta  = `SELECT schema_version, timeline, watermark_time, watermark_lost_since FROM meta WHERE id = 1`
+	selectMeta = `SELECT schema_version, timeline, watermark_time, watermark_lost_since FROM meta WHERE id = 1`
+	// What every decision begins with, in one statement: a statement costs more than a row.
+	selectView = `SELECT schema_version, ledger_timeline, watermark_time, watermark_lost_since, ` + allColumns + `
+	FROM (SELECT schema_version, timeline AS ledger_timeline, watermark_time, watermark_lost_since FROM meta WHERE id = 1)
+		LEFT JOIN operations ON id = ?`
 	selectRow   = `SELECT ` + allColumns + ` FROM operations WHERE id = ?`
 	selectRows  = `SELECT ` + allColumns + ` FROM operations WHERE id IN (SELECT unhex(value) FROM json_each(?))`
 	selectPrior = `SELECT body, hash FROM events WHERE operation_id = ? AND command_id = ? ORDER BY sequence`
@@ -45,12 +49,13 @@ const (
 		AND (hex(subject_digest) IN (SELECT value FROM json_each(?)) OR (json_array_length(?) = 0 AND subject_digest IS NULL))`
 
 	// The digest that a row has itself can't be compared with those made under other secrets: what has one of them may be of the same
-	// subject, and counts.
+	// subject, and counts. ?5 are the digests in hex, each in <>, ?6 their number: a list that is read by json_each is a table
+	// to build, for each claim twice.
 	selectSiblings = `SELECT id FROM operations
 	WHERE state = 5 AND scope = ?1 AND task = ?2 AND tool = ?3 AND id <> ?4
-		AND (hex(subject_digest) IN (SELECT value FROM json_each(?5)) OR (json_array_length(?5) = 0 AND subject_digest IS NULL)
-			OR (json_array_length(?5) = 1 AND subject_digest IS NOT NULL AND fingerprint_secret <>
-				(SELECT self.fingerprint_secret FROM operations self WHERE self.id = ?4 AND hex(self.subject_digest) = ?5 ->> 0)))
+		AND (instr(?5, '<' || hex(subject_digest) || '>') > 0 OR (?6 = 0 AND subject_digest IS NULL)
+			OR (?6 = 1 AND subject_digest IS NOT NULL AND fingerprint_secret <>
+				(SELECT self.fingerprint_secret FROM operations self WHERE self.id = ?4 AND '<' || hex(self.subject_digest) || '>' = ?5)))
 	ORDER BY create_time, id LIMIT 32`
 
 	selectByDownstream = `SELECT id FROM operations WHERE downstream_key = ? ORDER BY id LIMIT 1`

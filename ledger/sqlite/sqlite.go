@@ -104,7 +104,7 @@ func Open(ctx context.Context, path string, opts Options) (*Store, error) {
 		return nil, err
 	}
 	s.readers = newPool(life, opts.Readers, func(ctx context.Context) (*conn, error) { return s.connect(ctx, readers) })
-	if s.writers, err = connector(path, "query_only(0)"); err != nil {
+	if s.writers, err = connector(path, "query_only(0)", fmt.Sprintf("cache_size(-%d)", cached)); err != nil {
 		return nil, err
 	}
 	if s.writer, err = s.connect(ctx, s.writers); err != nil {
@@ -138,16 +138,16 @@ func create(path string) (string, error) {
 }
 
 // connector makes connections that all have the same settings.
-func connector(path, pragma string) (driver.Connector, error) {
-	c, err := sqlite.NewConnector(source(path, pragma))
+func connector(path string, pragmas ...string) (driver.Connector, error) {
+	c, err := sqlite.NewConnector(source(path, pragmas...))
 	if err != nil {
 		return nil, errors.New("sqlite: the driver refuses the file's name")
 	}
 	return c, nil
 }
 
-func source(path, pragma string) string {
-	q := url.Values{"_pragma": {"busy_timeout(2000)", "journal_mode(WAL)", "synchronous(FULL)", pragma}}
+func source(path string, pragmas ...string) string {
+	q := url.Values{"_pragma": append([]string{"busy_timeout(2000)", "journal_mode(WAL)", "synchronous(FULL)"}, pragmas...)}
 	return (&url.URL{Scheme: "file", Opaque: url.PathEscape(path), RawQuery: q.Encode()}).String()
 }
 
@@ -219,7 +219,7 @@ func supported(version int) error {
 // enter bounds a call by the store's own limit and its life.
 func (s *Store) enter(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	if s.life.Err() != nil {
-		return nil, nil, fmt.Errorf("%w: it is closed", ledger.ErrStoreUnavailable)
+		return nil, nil, errClosed
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.bound)
 	stop := context.AfterFunc(s.life, cancel)

@@ -51,11 +51,10 @@ type update struct {
 // has changed. Then it is taken once more by that batch's successor itself, in the transaction that holds the file's write lock, so
 // that no crowd around one operation, in this process or another, keeps a call from being decided.
 func (s *Store) Update(ctx context.Context, reads ledger.ReadSet, decide func(ledger.View) (ledger.Change, error)) error {
-	ctx, cancel, err := s.enter(ctx)
-	if err != nil {
-		return err
+	if s.life.Err() != nil {
+		return errClosed
 	}
-	u := &update{store: s, reads: reads, decide: decide, ctx: ctx, cancel: cancel}
+	u := &update{store: s, reads: reads, decide: decide, ctx: ctx, cancel: func() {}}
 	defer func() { u.cancel() }()
 	for failures := 0; ; {
 		what, err := u.attempt()
@@ -92,9 +91,7 @@ func (u *update) detach() {
 		return
 	}
 	u.detached = true
-	before := u.cancel
-	ctx, cancel := context.WithTimeout(u.store.life, u.store.bound)
-	u.ctx, u.cancel = ctx, func() { cancel(); before() }
+	u.ctx, u.cancel = context.WithTimeout(u.store.life, u.store.bound)
 }
 
 func (u *update) attempt() (outcome, error) {
