@@ -56,7 +56,7 @@ var named = sync.OnceValues(func() (*Server, error) {
 
 // Any returns the server that OPSLEDGER_TEST_POSTGRES_URL names, whatever engine that is, and without one the server of Get. Each test
 // has a database of its own there, or a schema where the role may not create databases. Where the server does not give what a test
-// needs, the test is skipped.
+// needs, the test is skipped. A run that is killed leaves what it made there: its names begin with opsledger_test_.
 func Any(t testing.TB, needs ...Need) *Server {
 	t.Helper()
 	if os.Getenv(urlVariable) == "" {
