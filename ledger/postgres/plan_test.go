@@ -28,7 +28,7 @@ var manyRows = `WITH o AS (INSERT INTO operations (` + allColumns + `, downstrea
 // reads all there are. It looks at the plans that fit all values, as the store has them made, and at those made for the values, as the
 // transactions of others have them.
 func TestPlans(t *testing.T) {
-	server := pgtest.Get(t)
+	server := pgtest.Any(t)
 	name := server.Database(t)
 	s, err := Open(t.Context(), server.DSN(name), Options{})
 	if err != nil {
