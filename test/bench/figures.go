@@ -38,7 +38,10 @@ const (
 )
 
 // count is what some work took.
-type count struct{ units, news, wal, transactions, statements, trips, batches float64 }
+type count struct {
+	units, news, wal, transactions, statements, trips, batches float64
+	from, to                                                   string // positions in the log
+}
 
 // own adds what something beside the server and the runtime counts.
 type own func(*count)
@@ -49,41 +52,42 @@ type counter struct {
 	database *pgtest.Server
 	control  *pgx.Conn
 	values   map[string]float64
+	log      []logPart
 }
 
 // countFigures counts all of them, on a server of its own: nothing else may write to its log.
-func countFigures(ctx context.Context, s *site, connections int) (_ []figure, err error) {
+func countFigures(ctx context.Context, s *site, connections int) (_ []figure, _ []logPart, err error) {
 	settings := maps.Clone(databaseSettings)
 	settings["autovacuum"] = "off" // it writes to the log when it likes
 	database, err := pgtest.Start(ctx, pgtest.Options{Durable: true, Settings: settings})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, database.Stop()) }()
 	control, err := pgx.Connect(ctx, database.DSN("postgres"))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, control.Close(context.WithoutCancel(ctx))) }()
-	c := &counter{s, database, control, map[string]float64{}}
+	c := &counter{site: s, database: database, control: control, values: map[string]float64{}}
 	for _, step := range []func() error{
 		func() error { return c.onPostgres(ctx) },
 		func() error { return c.onSQLite(ctx) },
 		func() error { return c.served(ctx, connections) },
 	} {
 		if err := step(); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	var out []figure
 	for _, l := range limits {
 		value, ok := c.values[l.Name]
 		if !ok {
-			return nil, fmt.Errorf("nothing has counted %q", l.Name)
+			return nil, nil, fmt.Errorf("nothing has counted %q", l.Name)
 		}
 		out = append(out, figure{l, value})
 	}
-	return out, nil
+	return out, c.log, nil
 }
 
 // onPostgres counts the store on PostgreSQL: once as it is, and once with a tracer, which has objects of its own.
@@ -106,6 +110,9 @@ func (c *counter) onPostgres(ctx context.Context) error {
 			return err
 		}
 		if tracer == nil {
+			if c.log, err = c.logParts(ctx, dsn, crowded); err != nil {
+				return err
+			}
 			c.values[allocationsAlone] = alone.news / alone.units
 			c.values[allocationsCrowd] = crowded.news / crowded.units
 			c.values[walAlone] = alone.wal / alone.units
@@ -196,6 +203,7 @@ func (c *counter) span(ctx context.Context, more own, p plan, units func(context
 	return count{
 		units: float64(o.Units), news: after.news - before.news, wal: after.wal - before.wal, transactions: after.transactions - before.transactions,
 		statements: after.statements - before.statements, trips: after.trips - before.trips, batches: after.batches - before.batches,
+		from: before.to, to: after.to,
 	}, err
 }
 
@@ -203,8 +211,8 @@ func (c *counter) read(ctx context.Context, more own) (count, error) {
 	var out count
 	more(&out)
 	// A transaction that writes takes an id; to look at the next one takes none.
-	err := c.control.QueryRow(ctx, `SELECT (pg_current_wal_insert_lsn() - '0/0')::float8, pg_snapshot_xmax(pg_current_snapshot())::text::float8`).
-		Scan(&out.wal, &out.transactions)
+	err := c.control.QueryRow(ctx, `SELECT at::text, (at - '0/0')::float8, pg_snapshot_xmax(pg_current_snapshot())::text::float8
+	FROM pg_current_wal_insert_lsn() AS at`).Scan(&out.to, &out.wal, &out.transactions)
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
 	out.news = float64(memory.Mallocs)

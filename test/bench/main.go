@@ -123,7 +123,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	r.Method = fmt.Sprintf("%d rounds of %v each variant after %v of warming up, %d connections of the load to each server",
 		o.rounds, o.plan.Window, o.plan.Warm, o.connections)
 	fmt.Fprintln(stderr, "counting")
-	if r.Figures, err = countFigures(ctx, b.site, o.connections); err != nil {
+	if r.Figures, r.Log, err = countFigures(ctx, b.site, o.connections); err != nil {
 		return err
 	}
 	if r.Samples, err = b.rounds(ctx, o.rounds, o.plan, groups(o.callers, o.clients), stderr); err != nil {

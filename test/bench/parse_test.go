@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -147,6 +148,40 @@ Showing nodes accounting for 1.23s, 45.67% of 2.70s total
 	}
 	if got := shortName("github.com/jackc/pgx/v5.(*Conn).Query (inline)"); got != "v5.(*Conn).Query" {
 		t.Errorf("the short name is %s", got)
+	}
+}
+
+func TestPartsOfTheLog(t *testing.T) {
+	const text = `rmgr: Heap        len (rec/tot):    600/   600, tx:        745, lsn: 0/019B3BB8, prev 0/019B3B80, desc: INSERT off 1 flags 0x00, blkref #0: rel 1663/16384/16396 blk 0
+rmgr: Heap        len (rec/tot):    700/   700, tx:        746, lsn: 0/019B3BB8, prev 0/019B3B80, desc: INSERT+INIT off: 1, flags: 0x00, blkref #0: rel 1663/16384/16396 blk 1
+rmgr: Btree       len (rec/tot):     64/  4000, tx:        746, lsn: 0/019B3BB8, prev 0/019B3B80, desc: SPLIT_L level 0, blkref #0: rel 1663/16384/17000 blk 3 FPW
+rmgr: Btree       len (rec/tot):     64/    96, tx:        746, lsn: 0/019B3BB8, prev 0/019B3B80, desc: INSERT_LEAF off 7, blkref #0: rel 1663/16384/17000 blk 3
+rmgr: Transaction len (rec/tot):     34/    34, tx:        746, lsn: 0/019B3BB8, prev 0/019B3B80, desc: COMMIT 2026-01-01 00:00:00.000000 UTC
+not a record
+`
+	got := parseLog(text, map[string]string{"16396": "events", "17000": "events_pkey"}, 2)
+	want := []logPart{
+		{"events_pkey", "Btree SPLIT", .5, 2000}, {"events", "Heap INSERT", 1, 650}, {"events_pkey", "Btree INSERT", .5, 48}, {"-", "Transaction COMMIT", .5, 17},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestPartsOfAProfile(t *testing.T) {
+	const line = "-----------+-------------------------------------------------------\n"
+	const text = "File: ledgerd\nDuration: 5s\n" + line +
+		"      30ms   runtime.memmove\n             crypto/tls.(*Conn).Read\n             google.golang.org/grpc/internal/transport.x\n" + line +
+		"     1.05s   runtime.scanobject\n             runtime.gcBgMarkWorker\n" + line +
+		"      20ms   github.com/opsledger/opsledger/ledger/postgres.x\n             github.com/opsledger/opsledger/ledger/rpc.y\n" + line +
+		"     100ms   runtime.usleep\n" + line
+	got, err := parseTraces(text)
+	want := []frame{{87.5, "garbage collector"}, {100 * .1 / 1.2, "other"}, {2.5, "TLS"}, {100 * .02 / 1.2, "store"}}
+	if err != nil || !cmp.Equal(got, want, cmpopts.EquateApprox(0, 1e-9)) {
+		t.Errorf("%v, %v; want %v", got, err, want)
+	}
+	if _, err := parseTraces(line + "  much   runtime.x\n" + line); err == nil {
+		t.Error("a time that is none was taken")
 	}
 }
 

@@ -3,11 +3,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"runtime/pprof"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,10 +21,11 @@ type frame struct {
 	Name  string
 }
 
-// profiled is the processor profile of a variant: the functions with the most time of their own, and with the most below them.
+// profiled is the processor profile of a variant: what it is spent on, the functions with the most time of their own, and those with
+// the most below them.
 type profiled struct {
-	Of       variant
-	Own, Sum []frame
+	Of              variant
+	Parts, Own, Sum []frame
 }
 
 const topFrames = 20
@@ -74,8 +77,16 @@ func (b *bench) profile(ctx context.Context, v variant, p plan) (profiled, error
 	if err != nil {
 		return profiled{}, err
 	}
+	traces, err := exec.CommandContext(ctx, "go", "tool", "pprof", "-traces", path).Output()
+	if err != nil {
+		return profiled{}, fmt.Errorf("go tool pprof: %w", err)
+	}
+	parts, err := parseTraces(string(traces))
+	if err != nil {
+		return profiled{}, err
+	}
 	sum, err := top(ctx, path, "-cum", "-hide="+wrappers)
-	return profiled{Of: v, Own: own, Sum: sum}, err
+	return profiled{Of: v, Parts: parts, Own: own, Sum: sum}, err
 }
 
 func top(ctx context.Context, path string, more ...string) ([]frame, error) {
@@ -110,4 +121,62 @@ func parseTop(text string, cumulative bool) ([]frame, error) {
 		frames = append(frames, frame{share, strings.Join(fields[5:], " ")})
 	}
 	return frames, nil
+}
+
+// parts are what a stack is spent on: the first whose word is in one of its functions. What is more particular comes first.
+var parts = []struct {
+	name  string
+	words []string
+}{
+	{"garbage collector", []string{"runtime.gcBgMarkWorker", "runtime.gcAssistAlloc", "runtime.bgsweep", "runtime.bgscavenge", "runtime.gcMarkDone"}},
+	{"allocation", []string{"runtime.mallocgc"}},
+	{"stack growth", []string{"runtime.newstack"}},
+	{"TLS", []string{"crypto/tls."}},
+	{"JSON", []string{"encoding/json.", "jsontext."}},
+	{"protobuf", []string{"google.golang.org/protobuf/"}},
+	{"SQLite", []string{"modernc.org/sqlite", "ledger/sqlite."}},
+	{"pgx", []string{"github.com/jackc/"}},
+	{"telemetry", []string{"go.opentelemetry.io/", "client_golang/", "log/slog."}},
+	{"hashes", []string{"crypto/sha256.", "crypto/hmac.", "fips140/sha256."}},
+	{"core", []string{"opsledger/ledger.Decide", "opsledger/ledger/fingerprint."}},
+	{"store", []string{"ledger/postgres.", "ledger/coalesce.", "opsledger/ledger."}},
+	{"service and authorization", []string{"opsledger/ledger/rpc.", "opsledger/authz."}},
+	{"gRPC", []string{"google.golang.org/grpc"}},
+	{"scheduler", []string{"runtime.schedule", "runtime.findRunnable", "runtime.mcall", "runtime.park_m"}},
+}
+
+// parseTraces adds up what go tool pprof -traces prints: of each stack its time, beside the innermost function, and then its callers.
+func parseTraces(text string) ([]frame, error) {
+	sums, total := map[string]time.Duration{}, time.Duration(0)
+	_, text, _ = strings.Cut(text, "-----------+") // what is before is about the file
+	for stack := range strings.SplitSeq(text, "-----------+") {
+		_, stack, _ = strings.Cut(stack, "\n")
+		fields := strings.Fields(stack)
+		if len(fields) < 2 {
+			continue
+		}
+		took, err := time.ParseDuration(fields[0])
+		if err != nil {
+			return nil, fmt.Errorf("go tool pprof -traces: %w", err)
+		}
+		sums[partOf(stack)] += took
+		total += took
+	}
+	var out []frame
+	for name, sum := range sums {
+		out = append(out, frame{100 * float64(sum) / float64(total), name})
+	}
+	slices.SortFunc(out, func(a, b frame) int { return cmp.Or(cmp.Compare(b.Share, a.Share), cmp.Compare(a.Name, b.Name)) })
+	return out, nil
+}
+
+func partOf(stack string) string {
+	for _, p := range parts {
+		for _, word := range p.words {
+			if strings.Contains(stack, word) {
+				return p.name
+			}
+		}
+	}
+	return "other"
 }

@@ -22,6 +22,7 @@ type report struct {
 	Samples  samples
 	Verdicts []verdict
 	Figures  []figure
+	Log      []logPart
 	Profiles []profiled
 }
 
@@ -125,6 +126,21 @@ func (r report) figuresTable() table {
 	return t
 }
 
+// logRows are how many parts of the log are shown.
+const logRows = 16
+
+func (r report) logTable() table {
+	t := table{
+		Title: "PostgreSQL's log",
+		Note:  "What a unit adds to it, by table or index and kind of record (pg_waldump), the largest first; of the crowd's figure above.",
+		Head:  []string{"of", "record", "records a unit", "bytes a unit"},
+	}
+	for _, p := range r.Log[:min(len(r.Log), logRows)] {
+		t.Rows = append(t.Rows, []string{p.Of, p.Kind, number(p.Records), number(p.Bytes)})
+	}
+	return t
+}
+
 // variants in the order of callers, then as they run.
 func (r report) variants() []variant {
 	order := []string{targetEcho, targetPostgres, targetSQLite, targetStorePostgres, targetStoreSQLite, targetYardstick}
@@ -217,25 +233,36 @@ func (s sample) loadShare() float64 {
 // loadBound is the load's part of a run's processor time from which on it is the load that is measured.
 const loadBound = .5
 
+// othersBound is the part of the processors from which on others are mentioned.
+const othersBound = .2
+
 // remarks say what must not be overlooked.
 func (r report) remarks() []string {
 	var out []string
+	var crowded []float64
 	for _, v := range r.variants() {
 		for round, s := range r.Samples[v] {
 			if s.Failed != "" {
 				out = append(out, fmt.Sprintf("%v, round %d, is not counted: %s", v, round+1, s.Failed))
 			}
 		}
+		if others := r.over(v, func(s sample) float64 { return s.Others + s.Stolen }).Median; others > othersBound {
+			crowded = append(crowded, others)
+		}
 		share := r.over(v, func(s sample) float64 { return ratio(s.loadShare(), s.Ours) }).Median
 		if v.hasLoad() && v.Target != targetYardstick && share > loadBound {
 			out = append(out, fmt.Sprintf("%v: the load takes %.0f %% of the run's processor time: a cheaper load would get more out of the server", v, 100*share))
 		}
 	}
+	if len(crowded) > 0 {
+		out = append(out, fmt.Sprintf("others took %.0f to %.0f %% of the processors beside %d of %d variants: waits for a processor are in their rates and latencies, "+
+			"and processor time a unit is larger than on a quiet machine", 100*slices.Min(crowded), 100*slices.Max(crowded), len(crowded), len(r.Samples)))
+	}
 	return out
 }
 
 func (r report) tables() []table {
-	out := []table{r.goalsTable(), r.figuresTable()}
+	out := []table{r.goalsTable(), r.figuresTable(), r.logTable()}
 	if len(r.Samples) > 0 {
 		out = append(out, r.ratesTable(), r.costsTable())
 	}
@@ -268,12 +295,17 @@ func (r report) markdown(w io.Writer) {
 			fmt.Fprintf(w, "- %s\n", remark)
 		}
 	}
-	r.writeProfiles(w, "\n## Profile of %v\n\nPer cent of the processor time, of the functions themselves and with what they call.\n\n", "```text\n", "```\n")
+	r.writeProfiles(w, "\n## Profile of %v\n\nPer cent of the processor time: by what it is spent on, then of functions themselves, and with what they call.\n\n", "```text\n", "```\n")
 }
 
 func (r report) writeProfiles(w io.Writer, title, begin, end string) {
 	for _, p := range r.Profiles {
 		fmt.Fprintf(w, title+"%s", p.Of, begin)
+		var spent []string
+		for _, part := range p.Parts {
+			spent = append(spent, fmt.Sprintf("%s %.0f", part.Name, part.Share))
+		}
+		fmt.Fprintf(w, "%s\n\n", strings.Join(spent, ", "))
 		for i := range max(len(p.Own), len(p.Sum)) {
 			cell := func(frames []frame) string {
 				if i >= len(frames) {
