@@ -79,7 +79,7 @@ func New(t testing.TB, o Options) *Ledger {
 
 // Open starts a ledger for programs that are no test. Close ends it.
 func Open(o Options) (*Ledger, error) {
-	l := &Ledger{store: newStore(), options: o, faults: map[Method][]Fault{}, calls: map[Method]int{}}
+	l := &Ledger{store: newRows().open(nil), options: o, faults: map[Method][]Fault{}, calls: map[Method]int{}}
 	for _, c := range o.Contracts {
 		l.Declare(c)
 	}

@@ -6,26 +6,44 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/opsledger/opsledger/ledger"
 )
 
-// store is a map and a mutex: an honest ledger.Store, but that nothing of it survives the process.
-type store struct {
+// rows are maps and a mutex.
+type rows struct {
 	mu     sync.Mutex
-	offset time.Duration // of its clock
+	offset time.Duration // of the clock
 	ops    map[ledger.OperationID]ledger.Operation
 	events map[ledger.OperationID][]ledger.Event
 }
 
-func newStore() *store {
-	return &store{ops: map[ledger.OperationID]ledger.Operation{}, events: map[ledger.OperationID][]ledger.Event{}}
+func newRows() *rows {
+	return &rows{ops: map[ledger.OperationID]ledger.Operation{}, events: map[ledger.OperationID][]ledger.Event{}}
 }
 
-func (s *store) now() time.Time { return time.Now().Add(s.offset).UTC().Truncate(time.Microsecond) }
+// store is an honest ledger.Store on them, but that nothing of it survives the process: it passes the suite of all stores.
+type store struct {
+	*rows
+	move   func(time.Time) time.Time
+	closed atomic.Bool
+}
+
+func (r *rows) open(move func(time.Time) time.Time) *store { return &store{rows: r, move: move} }
+
+func (s *store) now() time.Time {
+	now := time.Now().Add(s.offset)
+	if s.move != nil {
+		now = s.move(now)
+	}
+	return now.UTC().Truncate(time.Microsecond)
+}
 
 func (s *store) advance(d time.Duration) {
 	s.mu.Lock()
@@ -33,15 +51,80 @@ func (s *store) advance(d time.Duration) {
 	s.offset += d
 }
 
-// Update implements ledger.Store. All of it happens under the lock, so no race is ever lost.
-func (s *store) Update(_ context.Context, reads ledger.ReadSet, decide func(ledger.View) (ledger.Change, error)) error {
+// enter takes the lock for one call.
+func (s *store) enter(ctx context.Context) (leave func(), err error) {
+	if s.closed.Load() {
+		return nil, fmt.Errorf("%w: it is closed", ledger.ErrStoreUnavailable)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ledger.ErrStoreUnavailable, err)
+	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	change, err := decide(s.view(reads))
+	return s.mu.Unlock, nil
+}
+
+// Update implements ledger.Store. All of it happens under the lock, so no race is ever lost.
+func (s *store) Update(ctx context.Context, reads ledger.ReadSet, decide func(ledger.View) (ledger.Change, error)) error {
+	leave, err := s.enter(ctx)
 	if err != nil {
 		return err
 	}
+	defer leave()
+	view := s.view(reads)
+	change, err := decide(view)
+	if err != nil || change.Next == nil {
+		return err
+	}
+	if err := s.check(reads.ID, view, change); err != nil {
+		return err
+	}
 	s.write(change)
+	return nil
+}
+
+// check refuses what does not fit what was read.
+func (s *store) check(id ledger.OperationID, view ledger.View, c ledger.Change) error {
+	if c.Next.ID != id {
+		return errMisfit
+	}
+	if c.Companion != nil {
+		was, ok := view.Related[c.Companion.Next.ID]
+		if !ok || c.Companion.Companion != nil || c.Companion.Next.ID == id {
+			return errMisfit
+		}
+		if err := s.follows(&was, *c.Companion); err != nil {
+			return err
+		}
+	}
+	return s.follows(view.Current, c)
+}
+
+var (
+	errMisfit    = errors.New("clienttest: the change does not fit what was read")
+	errCommanded = fmt.Errorf("%w: this command is in the history", ledger.ErrStoreUnavailable)
+)
+
+// follows refuses a change of one row that does not follow what it was, or that no row can have.
+func (s *store) follows(was *ledger.Operation, c ledger.Change) error {
+	next, e := c.Next, c.Event
+	sequence := uint64(0)
+	if was != nil {
+		sequence = was.Sequence
+	}
+	switch {
+	case was != nil && was.KeyHash != next.KeyHash, was == nil && e == nil, e == nil && next.Sequence != sequence,
+		next.State < ledger.Received || next.State > ledger.Retired:
+		return errMisfit
+	case e == nil:
+		return nil
+	case e.OperationID != next.ID, e.Sequence != next.Sequence, e.Hash != next.LastHash, e.Sequence != sequence+1:
+		return errMisfit
+	}
+	if e.CommandID != "" && slices.ContainsFunc(s.events[next.ID], func(o ledger.Event) bool {
+		return o.CommandID == e.CommandID && o.Command == e.Command && o.CommandDigest == e.CommandDigest
+	}) {
+		return errCommanded
+	}
 	return nil
 }
 
@@ -50,6 +133,7 @@ func (s *store) view(reads ledger.ReadSet) ledger.View {
 	if op, ok := s.ops[reads.ID]; ok {
 		op = op.Clone()
 		v.Current = &op
+		v.Now = latest(v.Now, op.UpdateTime)
 	}
 	for _, e := range s.events[reads.ID] {
 		if reads.CommandID != "" && e.CommandID == reads.CommandID {
@@ -59,6 +143,7 @@ func (s *store) view(reads ledger.ReadSet) ledger.View {
 	for _, id := range reads.Related {
 		if op, ok := s.ops[id]; ok {
 			v.Related[id] = op.Clone()
+			v.Now = latest(v.Now, op.UpdateTime)
 		}
 	}
 	if reads.Siblings != nil {
@@ -67,24 +152,36 @@ func (s *store) view(reads ledger.ReadSet) ledger.View {
 	return v
 }
 
+// latest keeps time from running backwards for a row, when the clock was moved.
+func latest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
 // mostSiblings is how many the contract of a store asks for.
 const mostSiblings = 32
 
 func (s *store) siblings(self ledger.OperationID, q ledger.Siblings) []ledger.OperationID {
+	own := s.ops[self]
+	ownAlone := len(q.SubjectDigests) == 1 && len(own.SubjectDigest) > 0 && bytes.Equal(own.SubjectDigest, q.SubjectDigests[0])
 	var found []ledger.Operation
 	for id := range s.ops {
 		op := s.ops[id]
+		// What was digested under another secret may be of the same subject.
+		mayBe := ownAlone && len(op.SubjectDigest) > 0 && op.Fingerprint.SecretID != own.Fingerprint.SecretID
 		if id != self && op.State == ledger.Unknown && op.Scope == q.Scope && op.Tool == q.Tool && op.Task == q.Task &&
-			ofSubject(&op, q.SubjectDigests) {
+			(mayBe || ofSubject(&op, q.SubjectDigests)) {
 			found = append(found, op)
 		}
 	}
 	slices.SortFunc(found, byCreation)
-	ids := make([]ledger.OperationID, 0, len(found))
-	for i := range found {
+	var ids []ledger.OperationID
+	for i := range found[:min(len(found), mostSiblings)] {
 		ids = append(ids, found[i].ID)
 	}
-	return ids[:min(len(ids), mostSiblings)]
+	return ids
 }
 
 // ofSubject: without digests, operations that have no subject.
@@ -100,12 +197,16 @@ func byCreation(a, b ledger.Operation) int {
 }
 
 func (s *store) write(c ledger.Change) {
-	if c.Next == nil {
-		return
+	next := c.Next.Clone()
+	if was, ok := s.ops[next.ID]; ok { // identity is written once
+		next.KeyHash, next.Scope, next.Principal, next.Tool, next.Task = was.KeyHash, was.Scope, was.Principal, was.Tool, was.Task
+		next.SubjectDigest, next.Fingerprint = was.SubjectDigest, was.Fingerprint
+		next.IntentTime, next.CreateTime = was.IntentTime, was.CreateTime
+		next.Compensates, next.Corrects, next.DependsOn = was.Compensates, was.Corrects, was.DependsOn
 	}
-	s.ops[c.Next.ID] = c.Next.Clone()
+	s.ops[next.ID] = next
 	if c.Event != nil {
-		s.events[c.Next.ID] = append(s.events[c.Next.ID], *c.Event)
+		s.events[next.ID] = append(s.events[next.ID], *c.Event)
 	}
 	if c.Companion != nil {
 		s.write(*c.Companion)
@@ -113,20 +214,26 @@ func (s *store) write(c ledger.Change) {
 }
 
 // Get implements ledger.Store.
-func (s *store) Get(_ context.Context, id ledger.OperationID) (ledger.Operation, time.Time, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *store) Get(ctx context.Context, id ledger.OperationID) (ledger.Operation, time.Time, error) {
+	leave, err := s.enter(ctx)
+	if err != nil {
+		return ledger.Operation{}, time.Time{}, err
+	}
+	defer leave()
 	op, ok := s.ops[id]
 	if !ok {
 		return ledger.Operation{}, time.Time{}, ledger.ErrOperationNotFound
 	}
-	return op.Clone(), s.now(), nil
+	return op.Clone(), latest(s.now(), op.UpdateTime), nil
 }
 
 // ByDownstreamKey implements ledger.Store.
-func (s *store) ByDownstreamKey(_ context.Context, key string) (ledger.OperationID, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *store) ByDownstreamKey(ctx context.Context, key string) (ledger.OperationID, error) {
+	leave, err := s.enter(ctx)
+	if err != nil {
+		return ledger.OperationID{}, err
+	}
+	defer leave()
 	for id := range s.ops {
 		if s.ops[id].KeyHash.DownstreamKey() == key {
 			return id, nil
@@ -136,9 +243,12 @@ func (s *store) ByDownstreamKey(_ context.Context, key string) (ledger.Operation
 }
 
 // List implements ledger.Store.
-func (s *store) List(_ context.Context, q ledger.Listing) ([]ledger.Operation, time.Time, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *store) List(ctx context.Context, q ledger.Listing) ([]ledger.Operation, time.Time, error) {
+	leave, err := s.enter(ctx)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	defer leave()
 	at := func(op *ledger.Operation) time.Time {
 		if q.UpdatedAfter.IsZero() {
 			return op.CreateTime
@@ -153,7 +263,7 @@ func (s *store) List(_ context.Context, q ledger.Listing) ([]ledger.Operation, t
 	for id := range s.ops {
 		op := s.ops[id]
 		if op.Scope == q.Scope && (q.Task == "" || op.Task == q.Task) && (len(q.States) == 0 || slices.Contains(q.States, op.State)) &&
-			(len(op.SubjectDigest) == 0 || len(q.SubjectDigests) > 0 && ofSubject(&op, q.SubjectDigests)) &&
+			ofSubject(&op, q.SubjectDigests) &&
 			(q.UpdatedAfter.IsZero() || op.UpdateTime.After(q.UpdatedAfter)) && (q.AfterTime.IsZero() || order(op, after) > 0) {
 			found = append(found, op.Clone())
 		}
@@ -163,9 +273,12 @@ func (s *store) List(_ context.Context, q ledger.Listing) ([]ledger.Operation, t
 }
 
 // Due implements ledger.Store.
-func (s *store) Due(_ context.Context, after ledger.DuePosition, limit int) ([]ledger.DuePosition, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *store) Due(ctx context.Context, after ledger.DuePosition, limit int) ([]ledger.DuePosition, error) {
+	leave, err := s.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	order := func(a, b ledger.DuePosition) int {
 		return cmp.Or(a.Time.Compare(b.Time), bytes.Compare(a.ID[:], b.ID[:]))
 	}
@@ -181,14 +294,27 @@ func (s *store) Due(_ context.Context, after ledger.DuePosition, limit int) ([]l
 }
 
 // Events implements ledger.Store.
-func (s *store) Events(_ context.Context, id ledger.OperationID) ([]ledger.Event, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *store) Events(ctx context.Context, id ledger.OperationID) ([]ledger.Event, error) {
+	leave, err := s.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	return slices.Clone(s.events[id]), nil
 }
 
 // Ready implements ledger.Store.
-func (s *store) Ready(context.Context) error { return nil }
+func (s *store) Ready(ctx context.Context) error {
+	leave, err := s.enter(ctx)
+	if err != nil {
+		return err
+	}
+	leave()
+	return nil
+}
 
 // Close implements ledger.Store.
-func (s *store) Close() error { return nil }
+func (s *store) Close() error {
+	s.closed.Store(true)
+	return nil
+}

@@ -12,7 +12,7 @@ import (
 )
 
 // withFailpoints are the cases that need a binary with failpoints.
-var withFailpoints = []testCase{{"failpoints", testFailpoints}}
+var withFailpoints = []testCase{{failpoints, testFailpoints}}
 
 func testFailpoints(t *testing.T, d Data) {
 	s := d.Open(t, Options{})
