@@ -24,6 +24,7 @@ func (harness) Exceptions() map[string]string {
 	)
 	return map[string]string{
 		"a commit that failed is found or decided again":    noCommit,
+		"a commit that fails in a crowd":                    noCommit,
 		"a commit that keeps failing is said to be unknown": noCommit,
 		"a change that overtakes an unseen commit":          noCommit,
 		"failpoints":                  noCommit,

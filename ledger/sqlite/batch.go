@@ -97,8 +97,8 @@ func (s *Store) transact(calls []*call) {
 		answerAll(calls, what, err)
 		return
 	}
-	s.batches.Add(1)
-	s.calls.Add(int64(len(calls)))
+	s.stats.writeBatches.Add(1)
+	s.stats.writes.Add(uint64(len(calls)))
 	var waiting []pending
 	for i, c := range calls {
 		wrote, what, err := s.serve(ctx, m, c.In)
@@ -241,6 +241,7 @@ func (s *Store) finish(ctx context.Context, waiting []pending) {
 	case err == nil:
 		tell(waiting)
 	case errors.Is(err, errUnseen):
+		s.stats.confirmed.Add(1)
 		s.drop()
 		s.confirm(waiting)
 	default:

@@ -167,15 +167,15 @@ func TestPoisonedRowsFailAlone(t *testing.T) {
 			if torn { // the row is possible, but its event has been there before
 				calls[1] = update("again", changing("create", sound))
 			}
-			before := s.Stats().Batches
+			before := s.Stats().WriteBatches
 			errs := gathered(t, s, g, calls...)()
 			for i, err := range errs {
 				if bad := i%2 == 1; bad != (err != nil) {
 					t.Errorf("call %d: %v", i, err)
 				}
 			}
-			if !torn && s.Stats().Batches != before+2 {
-				t.Errorf("%d batches, want the one before and one more", s.Stats().Batches-before)
+			if !torn && s.Stats().WriteBatches != before+2 {
+				t.Errorf("%d batches, want the one before and one more", s.Stats().WriteBatches-before)
 			}
 			for i := range 3 {
 				if n := verify(t, s, idOf(name(i))); n != 1 {

@@ -4,6 +4,7 @@ package sqlite_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -128,6 +129,80 @@ func TestLockedFileIsUnavailableInTime(t *testing.T) {
 	}
 	if err := <-done; err != nil {
 		t.Errorf("after the lock is gone: %v", err)
+	}
+}
+
+// TestFollowerMissesNothing: who follows what has changed is not led past a change whose time is earlier and whose commit is later.
+func TestFollowerMissesNothing(t *testing.T) {
+	s := harness{}.new(t).open(t, sqlite.Options{})
+	begin := time.Now().Add(-time.Hour)
+	follow := func() int {
+		page, _, err := s.List(t.Context(), ledger.Listing{Scope: "scope-a", UpdatedAfter: begin, Limit: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range page {
+			begin = o.UpdateTime
+		}
+		return len(page)
+	}
+	decided, written := make(chan struct{}), make(chan error)
+	proceed := make(chan struct{})
+	go func() {
+		written <- s.Update(t.Context(), ledger.ReadSet{ID: idOf("slow")}, func(v ledger.View) (ledger.Change, error) {
+			close(decided)
+			<-proceed
+			return inserting("slow", "create")(v)
+		})
+	}()
+	<-decided
+	if err := create(t.Context(), s, "fast"); err != nil {
+		t.Fatal(err)
+	}
+	if n := follow(); n != 0 {
+		t.Errorf("%d changes are shown while an earlier one may come", n)
+	}
+	close(proceed)
+	if err := <-written; err != nil {
+		t.Fatal(err)
+	}
+	if n := follow(); n != 2 {
+		t.Errorf("%d changes are shown afterwards, want 2", n)
+	}
+}
+
+// TestDueIndexKeepsNothing is why the due scan needs no low-water mark: what is not due any more is not read.
+func TestDueIndexKeepsNothing(t *testing.T) {
+	d := harness{}.new(t)
+	s := d.open(t, sqlite.Options{})
+	due := func(at time.Time) {
+		var group sync.WaitGroup
+		for i := range 400 {
+			group.Go(func() {
+				name := fmt.Sprint("due ", i)
+				err := s.Update(t.Context(), ledger.ReadSet{ID: idOf(name)}, func(v ledger.View) (ledger.Change, error) {
+					if v.Current == nil {
+						c, err := inserting(name, "create")(v)
+						c.Next.NextCheckTime = at
+						return c, err
+					}
+					return changing("checked", func(o *ledger.Operation) { o.NextCheckTime = at })(v)
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		group.Wait()
+	}
+	pages := func() int { return count(t, d, "SELECT count(*) FROM dbstat WHERE name = 'operations_due'") }
+	due(time.Now())
+	if n := pages(); n < 3 {
+		t.Fatalf("the index has %d pages: too few to show anything", n)
+	}
+	due(time.Time{})
+	if n := pages(); n != 1 {
+		t.Errorf("the index of what is due has %d pages when nothing is, want its root alone", n)
 	}
 }
 

@@ -23,7 +23,7 @@ var background = context.Background()
 type conn struct {
 	raw        driver.Conn
 	kept       map[string]statement
-	statements *atomic.Int64
+	statements *atomic.Uint64
 	// args and row are used again by each statement; values in a row are not.
 	args []driver.NamedValue
 	row  row
@@ -50,7 +50,7 @@ func (s *Store) connect(ctx context.Context, from driver.Connector) (*conn, erro
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{raw: raw, kept: map[string]statement{}, statements: &s.statements}
+	c := &conn{raw: raw, kept: map[string]statement{}, statements: &s.stats.statements}
 	if _, err := query(ctx, c, func(*row) (struct{}, error) { return struct{}{}, nil }, selectAny); err != nil {
 		return nil, errors.Join(err, c.close())
 	}
@@ -62,7 +62,7 @@ func (s *Store) connect(ctx context.Context, from driver.Connector) (*conn, erro
 
 // syncLog syncs the write-ahead log. SQLite has no locks on that file that closing it could drop; on the file itself it has.
 func syncLog(path string) error {
-	f, err := os.Open(path + "-wal")
+	f, err := os.OpenFile(path+"-wal", os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -31,7 +31,7 @@ func TestPlans(t *testing.T) {
 		"selectByDownstream": {selectByDownstream, "operations_downstream_key"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			args := make([]any, 9)
+			args := make([]any, 10)
 			if name == "selectSiblings" {
 				args = args[:6]
 			} else {

@@ -107,10 +107,9 @@ func siblings(c *conn, reads ledger.ReadSet) ([]ledger.OperationID, error) {
 		string(q.Scope), string(q.Task), string(q.Tool), reads.ID[:], subjects, int64(len(q.SubjectDigests)))
 }
 
-// view reads in a transaction of its own.
-func (s *Store) view(ctx context.Context, reads ledger.ReadSet) (view ledger.View, err error) {
+// view reads in a transaction of its own. now is before it, so that the rows are at least as new as the time says.
+func (s *Store) view(ctx context.Context, now time.Time, reads ledger.ReadSet) (view ledger.View, err error) {
 	err = s.readers.use(ctx, func(c *conn) (err error) {
-		now := s.now() // before the read, so that the rows are at least as new as the time says
 		if _, err := c.exec(background, beginRead); err != nil {
 			return err
 		}
@@ -185,21 +184,22 @@ func (s *Store) List(ctx context.Context, q ledger.Listing) ([]ledger.Operation,
 		return nil, time.Time{}, err
 	}
 	defer done()
+	now, horizon := s.now(), s.flights.horizon()
 	statement, after := listByCreate, ledger.DuePosition{Time: q.AfterTime, ID: q.AfterID}
-	switch {
-	case !q.UpdatedAfter.IsZero():
+	if q.Task != "" {
+		statement = listByTask
+	}
+	args := []any{string(q.Scope), string(q.Task), position(after.Time), after.ID[:]}
+	if !q.UpdatedAfter.IsZero() {
 		statement = listByUpdate
 		if after.Time.Before(q.UpdatedAfter) {
 			// The first page begins after all rows of that very time.
-			after = ledger.DuePosition{Time: q.UpdatedAfter, ID: lastID}
+			args[2], args[3] = position(q.UpdatedAfter), lastID[:]
 		}
-	case q.Task != "":
-		statement = listByTask
+		args = append(args, horizon)
 	}
-	now := s.now()
 	subjects, states := digests(q.SubjectDigests), stateList(q.States)
-	page, err := read(ctx, s, scanListed, statement, string(q.Scope), string(q.Task), position(after.Time), after.ID[:],
-		subjects, subjects, states, states, int64(q.Limit))
+	page, err := read(ctx, s, scanListed, statement, append(args, subjects, subjects, states, states, int64(q.Limit))...)
 	return page, now, readError("list", err)
 }
 

@@ -70,13 +70,14 @@ type Store struct {
 	queue   *coalesce.Queue[*job, outcome]
 	// creating counts calls that wait to insert a row.
 	creating atomic.Int64
+	flights  flights
 
 	// writing is held by the batch under way, and guards writer, which is nil where there is no sound connection.
 	writing sync.Mutex
 	writer  *conn
 	writers driver.Connector
 
-	batches, calls, statements atomic.Int64
+	stats counters
 
 	// life ends with Close.
 	life context.Context
@@ -131,6 +132,9 @@ func create(path string) (string, error) {
 	if err == nil || errors.Is(err, fs.ErrExist) {
 		path, err = filepath.EvalSymlinks(path) // SQLite does so, too, and has the log beside the file
 	}
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
 	if err != nil {
 		return "", fmt.Errorf("sqlite: %w", err)
 	}
@@ -164,15 +168,24 @@ func (s *Store) Close() error {
 	return err
 }
 
-// Stats are counts since the store was opened.
+// Stats count what a store has done since it was opened. They hold no values.
 type Stats struct {
-	// Batches that were begun, Calls that were in them, Statements that were run, those that read included.
-	Batches, Calls, Statements int64
+	// Writes are the calls that were served in WriteBatches.
+	WriteBatches, Writes uint64
+	// Confirmed are the batches of which it had to be found out what became of their commit.
+	Confirmed uint64
+	// Statements of all connections, BEGIN and the like included.
+	Statements uint64
 }
 
-// Stats counts what the store has done.
+type counters struct{ writeBatches, writes, confirmed, statements atomic.Uint64 }
+
+// Stats are as they stand now.
 func (s *Store) Stats() Stats {
-	return Stats{Batches: s.batches.Load(), Calls: s.calls.Load(), Statements: s.statements.Load()}
+	c := &s.stats
+	return Stats{
+		WriteBatches: c.writeBatches.Load(), Writes: c.writes.Load(), Confirmed: c.confirmed.Load(), Statements: c.statements.Load(),
+	}
 }
 
 // Migrate brings the schema up to this release.

@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/opsledger/opsledger/failpoint"
@@ -56,6 +58,7 @@ func (s *Store) Update(ctx context.Context, reads ledger.ReadSet, decide func(le
 	}
 	u := &update{store: s, reads: reads, decide: decide, ctx: ctx, cancel: func() {}}
 	defer func() { u.cancel() }()
+	defer s.flights.end(u)
 	for failures := 0; ; {
 		what, err := u.attempt()
 		switch {
@@ -98,7 +101,7 @@ func (u *update) attempt() (outcome, error) {
 	if u.inside {
 		return u.enqueue(&job{reads: u.reads, decide: u.decide})
 	}
-	view, err := u.store.view(u.ctx, u.reads)
+	view, err := u.store.view(u.ctx, u.store.flights.begin(u, u.store.now), u.reads)
 	if err != nil {
 		return failure("read", err)
 	}
@@ -168,4 +171,43 @@ func failure(step string, err error) (outcome, error) {
 		return settled, err
 	}
 	return failed, unavailable(step, err)
+}
+
+// flights are the calls whose decision has a time and may not have been written yet. Who follows what has changed, in the order of these
+// times, is shown nothing from the first of them on: what comes in behind the place where the follower is would be lost to it. That
+// holds among the calls of one process.
+type flights struct {
+	mu    sync.Mutex
+	since map[*update]time.Time
+}
+
+// begin takes the time of a decision.
+func (f *flights) begin(u *update, now func() time.Time) time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at := now()
+	if f.since == nil {
+		f.since = map[*update]time.Time{}
+	}
+	if _, again := f.since[u]; !again {
+		f.since[u] = at
+	}
+	return at
+}
+
+func (f *flights) end(u *update) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.since, u)
+}
+
+// horizon is the first time, in microseconds, of which more may come.
+func (f *flights) horizon() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	first := int64(math.MaxInt64)
+	for _, at := range f.since {
+		first = min(first, at.UnixMicro())
+	}
+	return first
 }

@@ -99,6 +99,45 @@ func testFaults(t *testing.T, d Data) {
 	}
 }
 
+// testFaultsInACrowd makes a commit fail while many calls are under way, which may share it: each is written once.
+func testFaultsInACrowd(t *testing.T, d Data) {
+	s := d.Open(t, Options{})
+	related := mustCreate(t, s, testKey("related"))
+	links := 1
+	for _, apply := range []bool{false, true} {
+		var asked atomic.Int64
+		faulty := d.Open(t, Options{CommitFault: func() (bool, error) {
+			if asked.Add(1) == 2 { // the first may be that of the first call alone
+				return apply, errFault
+			}
+			return true, nil
+		}})
+		key := func(i int) ledger.Key { return testKey(fmt.Sprint("crowd ", i, apply)) }
+		kind := func(i int) int { return i % len(kindsOfWrite) }
+		for i := range callers {
+			if kindsOfWrite[kind(i)].name != "a new row" {
+				mustCreate(t, s, key(i))
+			}
+		}
+		atOnce(t, callers, func(i int) error {
+			reads := ledger.ReadSet{ID: key(i).Hash().OperationID(), Related: []ledger.OperationID{related}}
+			return faulty.Update(t.Context(), reads, kindsOfWrite[kind(i)].decide(key(i)))
+		})
+		for i := range callers {
+			w := kindsOfWrite[kind(i)]
+			if events := mustVerify(t, s, key(i).Hash().OperationID()); len(events) != w.events {
+				t.Errorf("persisted %t, call %d, %s: %d events, want %d", apply, i, w.name, len(events), w.events)
+			}
+			if w.name == "a pair" {
+				links++
+			}
+		}
+		if events := mustVerify(t, s, related); len(events) != links {
+			t.Errorf("persisted %t: the companion has %d events, want %d", apply, len(events), links)
+		}
+	}
+}
+
 func testLastingFaults(t *testing.T, d Data) {
 	s := d.Open(t, Options{})
 	related := mustCreate(t, s, testKey("related"))

@@ -79,6 +79,7 @@ func Run(t *testing.T, h Harness) {
 		{"strings with a zero", testZeros},
 		{"a companion is written with its change or not at all", testCompanion},
 		{"a commit that failed is found or decided again", testFaults},
+		{"a commit that fails in a crowd", testFaultsInACrowd},
 		{"a commit that keeps failing is said to be unknown", testLastingFaults},
 		{"a change that overtakes an unseen commit", testOvertaken},
 		{"a caller that hangs up after the write began", testHangUp},

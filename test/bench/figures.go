@@ -156,7 +156,7 @@ func (c *counter) onSQLite(ctx context.Context) error {
 	}
 	alone, crowded, err := c.both(ctx, store, func(n *count) {
 		stats := store.Stats()
-		n.statements, n.batches = float64(stats.Statements), float64(stats.Batches)
+		n.statements, n.batches = float64(stats.Statements), float64(stats.WriteBatches)
 	})
 	c.values[allocationsSQLiteAlone] = alone.news / alone.units
 	c.values[allocationsSQLiteCrowd] = crowded.news / crowded.units
