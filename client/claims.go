@@ -88,7 +88,7 @@ func waits(answer *opsledgerv1.ClaimResponse) bool {
 
 // usedUp: the claim id was granted before and is over, without this process having learned of it.
 func usedUp(err error) bool {
-	switch ReasonOf(refused(err)) {
+	switch reasonGiven(err) {
 	case opsledgerv1.ErrorReason_ERROR_REASON_STALE_GRANT, opsledgerv1.ErrorReason_ERROR_REASON_LEASE_OVER:
 		return true
 	default:

@@ -23,11 +23,16 @@ type Key struct {
 	// Subject and Time are as in [Intent].
 	Subject string
 	Time    time.Time
+	// Wait bounds the waiting for somebody else, as in [Effect].
+	Wait time.Duration
 }
 
 // CreateOrReturn is the plain form of [Do], for callers that have a key and a digest of their request: create is called at most once at
 // a time for the key, and whoever comes later gets the result that was recorded. The same key with another hash is a conflict. The
 // ledger never sees more of the request, so evidence can't be compared with its fields.
+//
+// It waits as Do does, for another caller of the key, for a person, for another operation of the task that is unknown, until the key's
+// Wait is over or the context ends. Its errors are those of Do.
 func CreateOrReturn(
 	ctx context.Context, l *Ledger, key Key, requestHash []byte, create func(context.Context, Call) (*opsledgerv1.Result, error),
 ) (Outcome[*opsledgerv1.Result], error) {
@@ -42,7 +47,7 @@ func CreateOrReturn(
 		{"create", create != nil},
 	} {
 		if !required.ok {
-			return Outcome[*opsledgerv1.Result]{}, fmt.Errorf("nothing was sent: %s: is required", required.name)
+			return Outcome[*opsledgerv1.Result]{}, unsent(fmt.Errorf("%s: is required", required.name))
 		}
 	}
 	body, err := json.Marshal(map[string][]byte{"request_hash": requestHash})
@@ -54,7 +59,7 @@ func CreateOrReturn(
 		RequestJson: body,
 	}
 	e := Effect[struct{}, *opsledgerv1.Result]{
-		Tool: key.Tool,
+		Tool: key.Tool, Wait: key.Wait,
 		Execute: func(ctx context.Context, call Call, _ struct{}) (*opsledgerv1.Result, error) {
 			r, err := create(ctx, call)
 			if err == nil && r == nil {

@@ -25,8 +25,9 @@ type Effect[Req, Res any] struct {
 	Tool string
 	// Execute sends the request to the target, exactly once, with call.Key as the idempotency key, and returns what the target
 	// answered. It must not retry, nor let its transport do so: [Call.Sending] and [OneSend] see to that. Its context ends with the
-	// send window while nothing is known to have been sent, then with the lease. Within one Do it is called again only under
-	// another grant: after [RefusedBeforeAcceptance], and for tools that only read. Required.
+	// send window while nothing is known to have been sent, then with the lease; since that moves, the context shows no deadline but
+	// the caller's. Within one Do it is called again only under another grant: after [RefusedBeforeAcceptance], and for tools that
+	// only read. Required.
 	Execute func(ctx context.Context, call Call, req Req) (Res, error)
 	// Prepare, if set, runs before the send window begins: the operation is reserved, Prepare does what takes long and stays in
 	// this process, and returns the request to execute. If it fails, or the process dies in it, provably nothing was sent. What the
@@ -46,8 +47,8 @@ type Effect[Req, Res any] struct {
 	// Lease is how long the grant should last; the contract bounds it, and the total of its renewals. 0: the contract's default. It is
 	// renewed while Execute runs.
 	Lease time.Duration
-	// Wait bounds how long Do waits for somebody else: another worker, an approval, a person, a pause. 0: until the context
-	// ends. [NoWait]: not at all.
+	// Wait bounds how long Do waits for somebody else: another worker, an approval, a person, a pause, another operation of the
+	// task that is unknown. 0: until the context ends, which may be days. [NoWait]: not at all.
 	Wait time.Duration
 	// Hint is the caller's own idea of the effect class; it can only tighten the contract.
 	Hint opsledgerv1.Effect
@@ -64,19 +65,20 @@ type Effect[Req, Res any] struct {
 // Wait and the context allow; then the outcome is unknown, with the reason. What was sent and is not known yet is unknown at once.
 //
 // An error says that this call sent nothing: the ledger refused (an [*Error] with its reason: another request under this intent,
-// not allowed, ...) or could not be reached, the context ended before the execution, or Execute returned [NotSent]. The same
-// intent may be tried again; if it was the ledger's answer that got lost, the next one may be unknown. Otherwise see [Outcome].
+// not allowed, ...) or could not be reached, the context ended before the execution, Prepare failed, or Execute returned [NotSent] and
+// nothing speaks against it. The same intent may be tried again; if it was the ledger's answer that got lost, the next one may be
+// unknown. Otherwise see [Outcome].
 //
 // If the ledger can't be reached and has told this process not long ago that the tool only reads, Do executes without it, and marks the
 // outcome so.
 func Do[Req, Res any](ctx context.Context, l *Ledger, e Effect[Req, Res], intent Intent, req Req) (Outcome[Res], error) {
 	var none Outcome[Res]
 	if err := intent.validate(); err != nil {
-		return none, fmt.Errorf("nothing was sent: %w", err)
+		return none, unsent(err)
 	}
 	body, err := json.Marshal(req)
 	if err != nil {
-		return none, fmt.Errorf("nothing was sent: request: has no JSON form: %w", err)
+		return none, unsent(fmt.Errorf("request: has no JSON form: %w", err))
 	}
 	claim := &opsledgerv1.ClaimRequest{
 		Key:          &opsledgerv1.OperationKey{Tool: e.Tool, Task: intent.Task, Key: intent.Key(), Subject: intent.Subject},
@@ -85,7 +87,7 @@ func Do[Req, Res any](ctx context.Context, l *Ledger, e Effect[Req, Res], intent
 		DistinctFrom: intent.DistinctFrom,
 	}
 	if err := intent.relate(claim); err != nil {
-		return none, fmt.Errorf("nothing was sent: %w", err)
+		return none, unsent(err)
 	}
 	return do(ctx, l, e, claim, intent.Time, req)
 }
@@ -94,8 +96,11 @@ func Do[Req, Res any](ctx context.Context, l *Ledger, e Effect[Req, Res], intent
 func do[Req, Res any](
 	ctx context.Context, l *Ledger, e Effect[Req, Res], claim *opsledgerv1.ClaimRequest, decided time.Time, req Req,
 ) (Outcome[Res], error) {
-	if e.Tool == "" || e.Execute == nil {
-		return Outcome[Res]{}, errors.New("nothing was sent: effect: tool and execute are required")
+	switch {
+	case l == nil || l.service == nil:
+		return Outcome[Res]{}, unsent(errors.New("ledger: is required: see Dial"))
+	case e.Tool == "" || e.Execute == nil:
+		return Outcome[Res]{}, unsent(errors.New("effect: tool and execute are required"))
 	}
 	if decided.IsZero() {
 		decided = time.Now()
@@ -146,7 +151,7 @@ func (r *run[Req, Res]) run(ctx context.Context) (Outcome[Res], error) {
 			if out, done, err := r.withoutLedger(ctx, err); done {
 				return out, err
 			}
-			return r.failed(refused(err))
+			return r.failed(refused(callClaim, err))
 		}
 		known.ask(ctx, answer.GetOperation())
 		grant, reserved := executable(answer)
@@ -241,7 +246,7 @@ func (e Effect[Req, Res]) replay(op *opsledgerv1.Operation, r *opsledgerv1.Repla
 	if e.Schema != "" && r.GetResult().GetSchema() == e.Schema && len(r.GetResult().GetPayload()) > 0 {
 		var v Res
 		// A payload that does not fit its schema's name is no value; that the effect exists stays true.
-		if err := json.Unmarshal(r.GetResult().GetPayload(), &v); err == nil {
+		if err := guarded(func() {}, func() error { return json.Unmarshal(r.GetResult().GetPayload(), &v) }); err == nil {
 			d.Value, d.HasValue = v, true
 		}
 	}

@@ -71,7 +71,7 @@ func TestReservation(t *testing.T) {
 			func(_ context.Context, _ client.Call, r request, _ *clienttest.Ledger) (request, error) {
 				return r, nil
 			},
-			clienttest.LostResponse, "error: nothing was sent: claim: rpc error: code = DeadlineExceeded desc = context deadline exceeded", "done {10.00}", nil,
+			clienttest.LostResponse, "error: nothing was sent: start: rpc error: code = DeadlineExceeded desc = context deadline exceeded", "done {10.00}", nil,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -157,6 +157,46 @@ func TestPanicAfterSuccess(t *testing.T) {
 	}
 }
 
+// TestGoexitAfterSuccess: a goroutine that ends while the success is put into words (a test's FailNow) reports it all the same.
+func TestGoexitAfterSuccess(t *testing.T) {
+	l := clienttest.New(t, clienttest.Options{Contracts: contracts()})
+	e, intent := charging(charged), intended(t)
+	gone := e
+	gone.Resource = func(charge) *opsledgerv1.ResourceRef {
+		runtime.Goexit()
+		return nil
+	}
+	ended, ctx := make(chan struct{}), bounded(t)
+	go func() {
+		defer close(ended)
+		_, _ = client.Do(ctx, l.Client(), gone, intent, ten)
+	}()
+	<-ended
+	if got := told(client.Do(ctx, l.Client(), charging(never(t)), intent, ten)); got != "done {} replayed" {
+		t.Errorf("told %q", got)
+	}
+}
+
+// unreadable has a JSON form, and panics where that is read.
+type unreadable struct{ ID string }
+
+func (*unreadable) UnmarshalJSON([]byte) error { panic("a canary") }
+
+// TestReplayThatPanics: that the effect exists stays true if its value can't be read.
+func TestReplayThatPanics(t *testing.T) {
+	l := clienttest.New(t, clienttest.Options{Contracts: contracts()})
+	e := client.Effect[request, unreadable]{
+		Tool: "card.charge", Schema: "charge/1",
+		Execute: func(context.Context, client.Call, request) (unreadable, error) { return unreadable{"A-1"}, nil },
+	}
+	intent := intended(t)
+	for _, want := range []string{"done {A-1}", "done {} replayed"} {
+		if got := told(client.Do(bounded(t), l.Client(), e, intent, ten)); got != want {
+			t.Errorf("told %q, want %q", got, want)
+		}
+	}
+}
+
 // TestRenewedAtTheLedger: an execution that takes longer than its lease keeps it, within the total.
 func TestRenewedAtTheLedger(t *testing.T) {
 	renewed := make(chan struct{}, 100)
@@ -218,6 +258,12 @@ func TestCreateOrReturn(t *testing.T) {
 	out, err := client.CreateOrReturn(bounded(t), l.Client(), key, []byte("hash"), func(context.Context, client.Call) (*opsledgerv1.Result, error) { return nil, nil })
 	if got := told(out, err); got != "unknown" {
 		t.Errorf("neither a result nor an error is %q", got)
+	}
+	key.Key, key.Wait = "k-3", client.NoWait // k-2 is unknown, and of the same task
+	claims := l.Calls(clienttest.Claim)
+	out, err = client.CreateOrReturn(bounded(t), l.Client(), key, []byte("hash"), create)
+	if got, n := told(out, err), l.Calls(clienttest.Claim)-claims; got != "blocked SIBLING_UNKNOWN unnamed" || n != 1 {
+		t.Errorf("beside one that is unknown it is %q after %d claims", got, n)
 	}
 	for name, missing := range map[string]func(*client.Key){
 		"tool": func(k *client.Key) { k.Tool = "" }, "task": func(k *client.Key) { k.Task = "" }, "key": func(k *client.Key) { k.Key = "" },

@@ -3,8 +3,11 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,7 +19,8 @@ import (
 	opsledgerv1 "github.com/opsledger/opsledger/gen/opsledger/v1"
 )
 
-// Error is a claim that the ledger refused, or that did not reach it. It unwraps to the status.
+// Error is a call that the ledger refused, or that did not reach it: of [Do] the claim, or the start of a reservation. It unwraps to the
+// status; where the code is Canceled or DeadlineExceeded it is also the error of package context.
 type Error struct {
 	// Reason the ledger gave; unspecified if it gave none, for example because it could not be reached.
 	Reason opsledgerv1.ErrorReason
@@ -32,18 +36,26 @@ type Error struct {
 	// RetryAfter is when the same call may be sent again; 0: the ledger did not say.
 	RetryAfter time.Duration
 
-	err error
+	call string
+	err  error
 }
+
+// The calls whose errors are shown.
+const (
+	callClaim = "claim"
+	callStart = "start"
+	callTool  = "get tool"
+)
 
 const (
 	errorDomain  = "opsledger"
 	reasonPrefix = "ERROR_REASON_"
 )
 
-// refused makes an Error of what a claim returned.
-func refused(err error) *Error {
+// refused makes an Error of what a call returned.
+func refused(call string, err error) *Error {
 	s := status.Convert(err)
-	e := &Error{Code: s.Code(), err: err}
+	e := &Error{Code: s.Code(), call: call, err: err}
 	for _, detail := range s.Details() {
 		switch d := detail.(type) {
 		case *errdetails.ErrorInfo:
@@ -65,21 +77,40 @@ func refused(err error) *Error {
 	return e
 }
 
-// Error names the reason, and of a conflict the categories.
+// reasonGiven is the ledger's reason in what a call returned.
+func reasonGiven(err error) opsledgerv1.ErrorReason { return refused("", err).Reason }
+
+// Error names the reason, and of a conflict the categories, of a form the fields with their rules. It holds nothing of the request.
 func (e *Error) Error() string {
-	reason := strings.TrimPrefix(e.Reason.String(), reasonPrefix)
+	reason, what := strings.TrimPrefix(e.Reason.String(), reasonPrefix), "nothing was sent"
+	if e.call == callTool {
+		what = callTool
+	}
 	switch {
+	case e.Reason == opsledgerv1.ErrorReason_ERROR_REASON_UNSPECIFIED && e.call != callTool:
+		return fmt.Sprintf("%s: %s: %v", what, e.call, e.err)
 	case e.Reason == opsledgerv1.ErrorReason_ERROR_REASON_UNSPECIFIED:
-		return fmt.Sprintf("nothing was sent: claim: %v", e.err)
+		return fmt.Sprintf("%s: %v", what, e.err)
 	case len(e.Categories) > 0:
-		return fmt.Sprintf("nothing was sent: %s: %s", reason, strings.Join(e.Categories, ", "))
+		return fmt.Sprintf("%s: %s: %s", what, reason, strings.Join(e.Categories, ", "))
+	case len(e.Fields) > 0:
+		var all []string
+		for _, field := range slices.Sorted(maps.Keys(e.Fields)) {
+			all = append(all, field+" "+e.Fields[field])
+		}
+		return fmt.Sprintf("%s: %s: %s", what, reason, strings.Join(all, "; "))
 	default:
-		return fmt.Sprintf("nothing was sent: %s: %s", reason, status.Convert(e.err).Message())
+		return fmt.Sprintf("%s: %s: %s", what, reason, status.Convert(e.err).Message())
 	}
 }
 
 // Unwrap returns the status.
 func (e *Error) Unwrap() error { return e.err }
+
+// Is matches context.Canceled and context.DeadlineExceeded by the code: a status of gRPC does not.
+func (e *Error) Is(target error) bool {
+	return target == context.Canceled && e.Code == codes.Canceled || target == context.DeadlineExceeded && e.Code == codes.DeadlineExceeded
+}
 
 // ReasonOf is the ledger's reason for an error of [Do]; unspecified if it gave none.
 func ReasonOf(err error) opsledgerv1.ErrorReason {
@@ -91,13 +122,36 @@ func ReasonOf(err error) opsledgerv1.ErrorReason {
 }
 
 // NotSent is for Execute: not one byte of the request has left this process, for certain (no connection, a failed handshake,
-// given up before). Do returns err as its error, and the intent can be claimed again.
+// given up before). Do returns an error that wraps err, and the intent can be claimed again.
+//
+// Where something speaks against it the outcome is unknown: a request of [OneSend] that had a connection, was answered or is still
+// under way, the wish for a second send, or a [Rejected] or [RefusedBeforeAcceptance] beside it. What another Do within Execute
+// returned is never taken for it.
 func NotSent(err error) error {
 	if err == nil {
 		err = errors.New("no cause given")
 	}
 	return &notSentError{err}
 }
+
+// toldError is what a Do told its caller. An Execute around that Do, which may have sent something itself, does not pass on what it
+// says of the send as its own.
+type toldError struct {
+	about string
+	err   error
+}
+
+func unsent(err error) error { return &toldError{"nothing was sent: ", err} }
+
+func toldCause(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &toldError{"", err}
+}
+
+func (e *toldError) Error() string { return fmt.Sprintf("%s%v", e.about, e.err) }
+func (e *toldError) Unwrap() error { return e.err }
 
 type notSentError struct{ err error }
 
@@ -172,10 +226,12 @@ func (e *rejectedError) definite() bool {
 	return kind == opsledgerv1.FailureKind_FAILURE_KIND_DECLINED || kind == opsledgerv1.FailureKind_FAILURE_KIND_INVALID
 }
 
-// PanicError is the Cause of an [Unknown] whose Execute panicked, and the error of a call whose Prepare did. The panic goes no further: above, it would look
-// like any crash that may be tried again, while the effect may exist.
+// PanicError is in the Cause of an [Unknown] whose Execute panicked, and in the error of a call whose Prepare did. The panic goes no
+// further: above, it would look like any crash that may be tried again, while the effect may exist.
 type PanicError struct {
+	// Value is what it panicked with. It may hold the request.
 	Value any
+	// Stack is where, as debug.Stack has it.
 	Stack []byte
 }
 

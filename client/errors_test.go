@@ -5,11 +5,14 @@ package client
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -22,6 +25,7 @@ func TestErrors(t *testing.T) {
 		name  string
 		claim error
 		want  Error
+		text  string
 		calls int
 	}{
 		{
@@ -33,17 +37,21 @@ func TestErrors(t *testing.T) {
 				Reason: opsledgerv1.ErrorReason_ERROR_REASON_FINGERPRINT_CONFLICT, Code: codes.FailedPrecondition,
 				OperationID: operationID, State: opsledgerv1.State_STATE_COMPLETED, Categories: []string{"amount"},
 			},
+			text:  "nothing was sent: FINGERPRINT_CONFLICT: amount",
 			calls: 1,
 		},
 		{
 			name: "a field is refused",
 			claim: refusal(t, codes.InvalidArgument,
 				&errdetails.ErrorInfo{Domain: "opsledger", Reason: "VALIDATION"},
-				&errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: "key.task", Description: "too long"}}}),
+				&errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{
+					{Field: "lease", Description: "must be at least 1s"}, {Field: "key.task", Description: "must be set"},
+				}}),
 			want: Error{
 				Reason: opsledgerv1.ErrorReason_ERROR_REASON_VALIDATION, Code: codes.InvalidArgument,
-				Fields: map[string]string{"key.task": "too long"},
+				Fields: map[string]string{"lease": "must be at least 1s", "key.task": "must be set"},
 			},
+			text:  "nothing was sent: VALIDATION: key.task must be set; lease must be at least 1s",
 			calls: 1,
 		},
 		{name: "somebody else's reason", claim: refusal(t, codes.FailedPrecondition,
@@ -64,9 +72,12 @@ func TestErrors(t *testing.T) {
 				t.Fatalf("not an Error: %v", err)
 			}
 			shown := *got
-			shown.err = nil
+			shown.call, shown.err = "", nil
 			if diff := cmp.Diff(tt.want, shown, cmp.AllowUnexported(Error{})); diff != "" {
 				t.Errorf("error (-want +got):\n%s", diff)
+			}
+			if tt.text != "" && err.Error() != tt.text {
+				t.Errorf("it reads %q, want %q", err, tt.text)
 			}
 			if ReasonOf(err) != tt.want.Reason || status.Code(err) != tt.want.Code {
 				t.Error("the error does not carry its reason and status")
@@ -79,6 +90,51 @@ func TestErrors(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestErrorsOfContexts: a claim that ended with the caller's context is such an error, as those of other packages are.
+func TestErrorsOfContexts(t *testing.T) {
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	late, cancel := context.WithTimeout(t.Context(), -1)
+	defer cancel()
+	for _, tt := range []struct {
+		ctx       context.Context
+		want, not error
+	}{{gone, context.Canceled, context.DeadlineExceeded}, {late, context.DeadlineExceeded, context.Canceled}} {
+		var runs atomic.Int32
+		_, err := Do(tt.ctx, serve(t, &fakeLedger{}), creating(&runs, fine), intent, request{})
+		if !errors.Is(err, tt.want) || errors.Is(err, tt.not) || runs.Load() != 0 {
+			t.Errorf("%v is not %v", err, tt.want)
+		}
+	}
+}
+
+// TestErrorNamesItsCall: by what was asked, where the ledger gave no reason.
+func TestErrorNamesItsCall(t *testing.T) {
+	l := serve(t, &fakeLedger{}) // which does not have these calls
+	var runs atomic.Int32
+	e := creating(&runs, fine)
+	e.Prepare = func(_ context.Context, _ Call, r request) (request, error) { return r, nil }
+	l.service = reserves{l.service}
+	_, start := Do(t.Context(), l, e, intent, request{})
+	_, tool := l.Tool(t.Context(), "tickets.create")
+	for want, err := range map[string]error{"nothing was sent: start: ": start, "get tool: ": tool} {
+		if err == nil || !strings.HasPrefix(err.Error(), want+"rpc error: code = Unimplemented") {
+			t.Errorf("%v does not begin with %q", err, want)
+		}
+	}
+}
+
+// reserves grants reservations.
+type reserves struct {
+	opsledgerv1.LedgerServiceClient
+}
+
+func (reserves) Claim(context.Context, *opsledgerv1.ClaimRequest, ...grpc.CallOption) (*opsledgerv1.ClaimResponse, error) {
+	r := granted(time.Minute)
+	r.NextAction = opsledgerv1.NextAction_NEXT_ACTION_START_THEN_EXECUTE
+	return r, nil
 }
 
 // TestRefusedBeforeClaiming: what has no intent, no tool, or no JSON form never gets to the ledger.
@@ -94,6 +150,8 @@ func TestRefusedBeforeClaiming(t *testing.T) {
 			_, err := Do(t.Context(), l, good, Intent{Task: "t", Step: "s", Compensates: "a", Corrects: "b"}, request{})
 			return err
 		},
+		"no ledger":                   func() error { _, err := Do(t.Context(), nil, good, intent, request{}); return err },
+		"a ledger that nobody dialed": func() error { _, err := Do(t.Context(), &Ledger{}, good, intent, request{}); return err },
 		"no tool": func() error {
 			_, err := Do(t.Context(), l, Effect[request, ticket]{Execute: good.Execute}, intent, request{})
 			return err

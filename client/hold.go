@@ -4,6 +4,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"sync"
 	"time"
@@ -37,12 +38,12 @@ func (c Call) MaySend() bool { return c.hold != nil && c.hold.maySend() == nil }
 // makes the outcome unknown, also as [NotSent]: the first one may have left.
 //
 // From then on the execution's context ends with the lease instead of the send window, and a rejection is definite: it is the
-// answer to the only send. Whoever sends by HTTP lets [OneSend] do all that.
+// answer to the only send. Whoever sends by HTTP lets [OneSend] do all that, and does not call it.
 func (c Call) Sending() error {
 	if c.hold == nil {
 		return ErrNoGrant
 	}
-	return c.hold.sending()
+	return c.hold.sending(unfollowed)
 }
 
 // SetAttribute adds a fact for status queries: the job id out of a 202, the request id out of a 504. Only names that the contract
@@ -56,35 +57,58 @@ func (c Call) SetAttribute(name, value string) {
 // hold is one grant in the hands of one execution: its times, and what was sent under it.
 type hold struct {
 	now clock
-	// poked tells the renewer that there is something new, stop ends the execution's context.
+	// poked tells the renewer that there is something new.
 	poked chan struct{}
-	stop  context.CancelCauseFunc
+	// ctx is the execution's, whose cause is why it was stopped; stop ends it, and the first cause counts.
+	ctx  context.Context
+	stop context.CancelCauseFunc
 
-	mu          sync.Mutex
-	started     bool
-	sendEnd     time.Duration
-	leaseEnd    time.Duration
-	stopped     error
-	sends       int  // that were let go
-	connections int  // that they were written to, as far as anybody saw
-	connecting  bool // what was let go waits for a connection: until then nothing has left, and the send window still counts
-	retracted   bool // provably, not one byte of the send that was let go has left
-	again       bool // another send was asked for after one that may have left
-	attributes  map[string]string
-	unsaid      map[string]string // attributes that the ledger has not got yet
+	mu         sync.Mutex
+	started    bool
+	sendEnd    time.Duration
+	leaseEnd   time.Duration
+	sent       flight // what was let go, and what became of it
+	again      bool   // another send was asked for after one that may have left
+	attributes map[string]string
+	unsaid     map[string]string // attributes that the ledger has not got yet
+
+	// Of a send that OneSend follows:
+	connecting  bool // it waits for a connection: until then nothing has left, and the send window still counts
+	connections int  // that it was written to, as far as anybody saw
+	read        bool // its body was asked for, to be written
 }
+
+// flight is a send that was let go, as far as this process can follow it.
+type flight int
+
+const (
+	nothing    flight = iota
+	unfollowed        // only Execute knows
+	underWay
+	unanswered
+	answered
+)
 
 func newHold(now clock) *hold { return &hold{now: now, poked: make(chan struct{}, 1)} }
 
-// begin takes the times of a grant that was asked for at a time.
+// begin takes the times of a grant that was asked for at a time. Unless it has started nothing may be sent until it is opened.
 func (h *hold) begin(grant *opsledgerv1.Grant, sent time.Duration, started bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.started = started
 	h.leaseEnd = sent + grant.GetLease().AsDuration()
-	if started {
-		h.sendEnd = sent + grant.GetSendWithin().AsDuration()
+	h.sendEnd = sent + grant.GetSendWithin().AsDuration()
+}
+
+// open lets the request be sent, if there is time left for that.
+func (h *hold) open() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.started = true
+	if h.sendEnd <= h.now() {
+		return ErrWindowOver
 	}
+	return nil
 }
 
 func (h *hold) maySend() error {
@@ -95,10 +119,10 @@ func (h *hold) maySend() error {
 
 func (h *hold) guard() error {
 	switch {
-	case h.sends > 0:
+	case h.sent != nothing:
 		return ErrSentAlready
-	case h.stopped != nil:
-		return h.stopped
+	case h.ctx.Err() != nil:
+		return context.Cause(h.ctx)
 	case !h.started:
 		return ErrNotStarted
 	case h.sendEnd <= h.now():
@@ -108,85 +132,96 @@ func (h *hold) guard() error {
 	}
 }
 
-func (h *hold) sending() error {
+// sending lets the one send go.
+func (h *hold) sending(as flight) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	err := h.guard()
 	if err == nil {
-		h.sends++
+		h.sent = as
 	}
-	h.again = h.again || err != nil && h.sends > 0 && !h.retracted
+	h.again = h.again || errors.Is(err, ErrSentAlready)
 	return err
 }
 
-// sendingOn is sending through a transport that says when it has a connection.
-func (h *hold) sendingOn() error {
-	err := h.sending()
-	if err == nil {
-		h.mu.Lock()
-		h.connecting = true
-		h.mu.Unlock()
-	}
-	return err
-}
-
-// sent: something was let go before.
-func (h *hold) sent() bool {
+// seeking: net/http looks for a connection.
+func (h *hold) seeking() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.sends > 0
+	h.connecting = h.connections == 0
 }
 
-// connected: what was let go is written to a connection now. One that comes after the send window changes nothing: the window still ends
-// the execution.
-func (h *hold) connected() {
+// connected: what was let go is about to be written to a connection. An error says that it must not be: the execution was stopped, the send
+// window is over, or net/http sends it again (resent), which it can't be kept from otherwise. Where whoever is told so can't see to it
+// that not one byte is written, it may be.
+func (h *hold) connected(resent, surely bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.connections++
-	if h.sendEnd > h.now() {
+	var why error
+	switch {
+	case h.ctx.Err() != nil:
+		why = context.Cause(h.ctx)
+	case h.connections > 0 && resent:
+		why = ErrSentAlready
+	case h.sendEnd <= h.now():
+		why = ErrWindowOver
+	default:
 		h.connecting = false
 	}
+	if why == nil || !surely {
+		h.connections++
+	}
+	return why
 }
 
-// mayWrite is asked before the first byte of a request's body: a process that was stopped since it got the connection writes nothing.
-func (h *hold) mayWrite() error {
+// mayRead is asked before a request's body is read to be written: a process that was stopped since it got the connection writes none.
+func (h *hold) mayRead() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.connecting && h.sendEnd <= h.now() {
+	switch {
+	case h.read:
+		return nil
+	case h.ctx.Err() != nil:
+		return context.Cause(h.ctx)
+	case h.sendEnd <= h.now():
 		return ErrWindowOver
 	}
+	h.read = true
 	return nil
 }
 
-// neverLeft: the send that was let go had no connection. False: it had.
-func (h *hold) neverLeft() bool {
+// landed: the request has an answer.
+func (h *hold) landed() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.retracted, h.connecting = h.connections == 0, false
-	return h.retracted
+	h.sent, h.connecting = answered, false
 }
 
-// mayHaveLeft: a connection was seen, or one send was followed by the wish for another, whatever Execute says.
+// lost: the request ended without an answer. It takes the send back, and says so, if not one byte of it has left, for certain: where
+// whoever looks for a connection says so (traced), and none came.
+func (h *hold) lost(traced bool) (neverLeft bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.sent, h.connecting = unanswered, false
+	if neverLeft = traced && h.connections == 0 && !h.read; neverLeft {
+		h.sent, h.again = nothing, false
+	}
+	return neverLeft
+}
+
+// mayHaveLeft: a connection or an answer was seen, a request is under way, or one send was followed by the wish for another, whatever
+// Execute says.
 func (h *hold) mayHaveLeft() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.connections > 0 || h.again
+	return h.connections > 0 || h.read || h.sent == underWay || h.sent == answered || h.again
 }
 
-// close ends the grant in this process: whoever still has its Call sends nothing more.
-func (h *hold) close() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.stopped == nil {
-		h.stopped = ErrNoGrant
-	}
-}
-
-// once says whether the request is known to have left exactly once.
+// once says whether the request is known to have left exactly once, so that what Execute says of it is about that.
 func (h *hold) once() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.sends == 1 && !h.retracted && h.connections <= 1
+	return (h.sent == unfollowed || h.sent == answered) && !h.again && h.connections <= 1
 }
 
 func (h *hold) setAttribute(name, value string) {
@@ -213,7 +248,7 @@ func (h *hold) end() (time.Duration, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	end, why := h.leaseEnd, error(ErrLeaseOver)
-	if h.started && (h.sends == 0 || h.connecting) && h.sendEnd <= end {
+	if h.started && (h.sent == nothing || h.connecting) && h.sendEnd <= end {
 		end, why = h.sendEnd, ErrWindowOver
 	}
 	return end - h.now(), why
@@ -223,16 +258,6 @@ func (h *hold) leaseLeft() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.leaseEnd - h.now()
-}
-
-// over ends the execution; the first cause counts.
-func (h *hold) over(why error) {
-	h.mu.Lock()
-	if h.stopped == nil {
-		h.stopped = why
-	}
-	h.mu.Unlock()
-	h.stop(why)
 }
 
 // watchInterval is how long after a suspension an execution may not have noticed that its time is over: timers count no suspension,
@@ -251,7 +276,7 @@ func (h *hold) watch(ctx context.Context) {
 		}
 		left, why := h.end()
 		if left <= 0 {
-			h.over(why)
+			h.stop(why)
 			return
 		}
 		timer.Reset(min(left, watchInterval))
@@ -296,8 +321,8 @@ func (h *hold) renew(ctx context.Context, a attempt, lease time.Duration) {
 		switch {
 		case ctx.Err() != nil:
 			return
-		case err != nil && ReasonOf(refused(err)) == opsledgerv1.ErrorReason_ERROR_REASON_STALE_GRANT:
-			h.over(&StoppedError{Reason: opsledgerv1.WaitReason_WAIT_REASON_SUPERSEDED})
+		case err != nil && reasonGiven(err) == opsledgerv1.ErrorReason_ERROR_REASON_STALE_GRANT:
+			h.stop(&StoppedError{Reason: opsledgerv1.WaitReason_WAIT_REASON_SUPERSEDED})
 			return
 		case err != nil:
 			switch {
@@ -314,7 +339,7 @@ func (h *hold) renew(ctx context.Context, a attempt, lease time.Duration) {
 		if answer.GetStop() {
 			// A lease that can't be extended any more is still one until it ends.
 			if answer.GetStopReason() != opsledgerv1.WaitReason_WAIT_REASON_LEASE_OVER || answer.GetLease().AsDuration() <= 0 {
-				h.over(&StoppedError{Reason: answer.GetStopReason()})
+				h.stop(&StoppedError{Reason: answer.GetStopReason()})
 				return
 			}
 			extend = false
@@ -341,45 +366,20 @@ func (h *hold) renewed(sent, lease time.Duration) {
 	}
 }
 
-// execution is the context of Prepare and Execute. Its deadline, for transports that pass one on, moves as what ends it does.
-type execution struct {
-	context.Context
-	hold *hold
-}
-
-// Deadline is the earlier of the parent's and the end of the send window or lease.
-func (e execution) Deadline() (time.Time, bool) {
-	left, _ := e.hold.end()
-	at := time.Now().Add(left)
-	if d, ok := e.Context.Deadline(); ok && d.Before(at) {
-		at = d
-	}
-	return at, true
-}
-
+// holdKey finds the grant in the context of an execution, for [OneSend].
 type holdKey struct{}
-
-// Value finds the grant for [OneSend].
-func (e execution) Value(key any) any {
-	if key == (holdKey{}) {
-		return e.hold
-	}
-	return e.Context.Value(key)
-}
 
 // keep makes the context of an execution, and watches and renews until release is called, which waits for the end of both. An attempt
 // without an operation is one without the ledger: there is nothing to renew.
 func (h *hold) keep(parent context.Context, a attempt, lease time.Duration) (ctx context.Context, release func()) {
-	inner, stop := context.WithCancelCause(parent)
-	h.stop = stop
+	h.ctx, h.stop = context.WithCancelCause(parent)
 	var running sync.WaitGroup
-	running.Go(func() { h.watch(inner) })
+	running.Go(func() { h.watch(h.ctx) })
 	if a.operation != "" {
-		running.Go(func() { h.renew(inner, a, lease) })
+		running.Go(func() { h.renew(h.ctx, a, lease) })
 	}
-	return execution{inner, h}, func() {
-		h.close()
-		stop(context.Canceled)
+	return context.WithValue(h.ctx, holdKey{}, h), func() {
+		h.stop(ErrNoGrant) // whoever still has its Call sends nothing more
 		running.Wait()
 	}
 }

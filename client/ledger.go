@@ -55,12 +55,12 @@ type Config struct {
 	Options
 }
 
-// Options is what has a useful default.
+// Options is what has a useful default; the zero value is usable.
 type Options struct {
-	// CallTimeout bounds one send of a call to the ledger, beyond the time that a claim asks it to wait. Default: 10 s.
+	// CallTimeout bounds one send of a call to the ledger, beyond the time that the call asks it to wait. 0 or less: 10 s.
 	CallTimeout time.Duration
 	// ReportTimeout bounds the attempts to report what became of an execution; it runs on after the caller's context has
-	// ended. Default: 30 s.
+	// ended. 0 or less: 30 s.
 	ReportTimeout time.Duration
 }
 

@@ -102,12 +102,16 @@ func answer(res *http.Response, err error) error {
 }
 
 // TestNoResendOnAnOldConnection: net/http sends a request with an Idempotency-Key again when a connection that it used before turns out
-// to be closed, and the guard keeps it from that.
+// to be closed, also with a body that it can read again, and the guard keeps it from that.
 func TestNoResendOnAnOldConnection(t *testing.T) {
 	for name, tt := range map[string]struct {
+		body    io.Reader
 		guarded bool
 		arrived int32
-	}{"guarded": {true, 1}, "net/http by itself": {false, 2}} {
+	}{
+		"guarded": {nil, true, 1}, "net/http by itself": {nil, false, 2},
+		"guarded, with a body": {strings.NewReader("{}"), true, 1}, "net/http by itself, with a body": {strings.NewReader("{}"), false, 2},
+	} {
 		t.Run(name, func(t *testing.T) {
 			var arrived atomic.Int32
 			url := answersOnce(t, &arrived)
@@ -122,7 +126,7 @@ func TestNoResendOnAnOldConnection(t *testing.T) {
 			}
 			l := clienttest.New(t, clienttest.Options{Contracts: contracts()})
 			got := told(client.Do(bounded(t), l.Client(), charging(func(ctx context.Context, _ client.Call) (charge, error) {
-				req, err := http.NewRequestWithContext(ctx, http.MethodDelete, url, nil)
+				req, err := http.NewRequestWithContext(ctx, http.MethodDelete, url, tt.body)
 				if err != nil {
 					return charge{}, client.NotSent(err)
 				}

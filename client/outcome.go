@@ -48,8 +48,8 @@ func (r Rejection) Err() error {
 	return fmt.Errorf("rejected: %s: %s", r.Failure.GetKind(), r.Failure.GetCode())
 }
 
-// Unknown says that the effect may exist, may come to exist, or still waited for something when the time to wait was over; never that it may be tried again under
-// another key. It has no value. Keep OperationID, and ask with [Do] for the same intent later.
+// Unknown says that the effect may exist, may come to exist, or still waited for something when the time to wait was over; never that
+// it may be tried again under another key. It has no value. Keep OperationID, and ask with [Do] for the same intent later.
 type Unknown struct {
 	// OperationID is the ledger's name for it; empty where nothing is stored yet (a new key that is blocked).
 	OperationID string
@@ -64,8 +64,8 @@ type Unknown struct {
 	WithoutLedger bool
 	// Operation as the ledger last showed it; nil if it did not.
 	Operation *opsledgerv1.Operation
-	// Cause is what went wrong in this call, a [PanicError] among others; nil where this call did not execute. It may hold what
-	// Execute's error held.
+	// Cause wraps what went wrong in this call: Execute's error, a [PanicError], and why the execution was ended, if it was
+	// ([StoppedError], [ErrLeaseOver]); nil where this call did not execute. It may hold what Execute's error held.
 	Cause error
 }
 

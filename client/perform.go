@@ -3,10 +3,10 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"runtime/debug"
@@ -33,15 +33,13 @@ type again struct {
 	read bool
 }
 
-func unsent(err error) error { return fmt.Errorf("nothing was sent: %w", err) }
-
 // perform executes under a grant and reports what became of it.
 func (r *run[Req, Res]) perform(
 	ctx context.Context, last *opsledgerv1.Operation, grant *opsledgerv1.Grant, sent time.Duration, reserved bool,
 ) performed[Res] {
 	a := attempt{ledger: r.ledger, operation: grant.GetOperationId(), claimID: r.claims.request.GetClaimId(), last: last}
 	h := newHold(r.ledger.now)
-	h.begin(grant, sent, !reserved)
+	h.begin(grant, sent, !reserved && r.effect.Prepare == nil)
 	why := ctx.Err()
 	if left, over := h.end(); why == nil && left <= 0 {
 		why = over
@@ -51,31 +49,40 @@ func (r *run[Req, Res]) perform(
 		return performed[Res]{err: unsent(why)}
 	}
 	within, release := h.keep(ctx, a, r.effect.Lease)
-	req, grant, err := r.prepare(within, a, h, grant, reserved, func() { release(); a.notSent(ctx) })
-	if err != nil {
-		release()
-		a.notSent(ctx)
-		var refusal *Error
-		if !errors.As(err, &refusal) {
-			return performed[Res]{err: unsent(err)}
-		}
-		done := performed[Res]{err: refusal}
-		if usedUp(refusal.err) { // the reservation has lapsed meanwhile
+	giveBack := func() { release(); a.notSent(ctx) }
+	var done performed[Res]
+	req, err := r.prepare(within, callOf(grant, h), giveBack)
+	switch {
+	case err != nil:
+		done.err = unsent(err)
+	case reserved:
+		if grant, done.err = a.start(within, h); usedUp(done.err) { // the reservation has lapsed meanwhile
 			done.again = &again{}
 		}
+	default:
+		if err = h.open(); err != nil {
+			done.err = unsent(err)
+		}
+	}
+	if done.err != nil {
+		giveBack()
 		return done
 	}
-	value, result, err := r.execute(within, callOf(grant, h), req, func() {
+	value, err := r.execute(within, callOf(grant, h), req, func() {
 		release()
 		a.markUnknown(ctx, opsledgerv1.UnknownCause_UNKNOWN_CAUSE_UNCLASSIFIED, h.allAttributes())
 	})
 	release()
-	if err == nil {
-		return performed[Res]{outcome: succeeded(a, value, a.complete(ctx, h.once(), &opsledgerv1.CompleteRequest{
-			Outcome: &opsledgerv1.CompleteRequest_Succeeded{Succeeded: result},
-		}))}
+	if err != nil {
+		return r.failedWith(ctx, a, h, saidBy(within, err))
 	}
-	return r.failedWith(ctx, a, h, saidBy(within, err))
+	report := func(result *opsledgerv1.Result) reported {
+		return a.complete(ctx, h.once(), &opsledgerv1.CompleteRequest{
+			Outcome: &opsledgerv1.CompleteRequest_Succeeded{Succeeded: result},
+		})
+	}
+	result := r.effect.result(value, func(soFar *opsledgerv1.Result) { report(soFar) })
+	return performed[Res]{outcome: succeeded(a, value, report(result))}
 }
 
 func callOf(grant *opsledgerv1.Grant, h *hold) Call {
@@ -85,52 +92,43 @@ func callOf(grant *opsledgerv1.Grant, h *hold) Call {
 	}
 }
 
-// prepare does what comes before the send window, and begins it. An error says that nothing was sent.
-func (r *run[Req, Res]) prepare(
-	ctx context.Context, a attempt, h *hold, grant *opsledgerv1.Grant, reserved bool, gone func(),
-) (Req, *opsledgerv1.Grant, error) {
-	req := r.req
-	if r.effect.Prepare != nil {
-		err := guarded(gone, func() (err error) {
-			req, err = r.effect.Prepare(ctx, callOf(grant, h), req)
+// prepare does what comes before the send. An error says that nothing was sent.
+func (r *run[Req, Res]) prepare(ctx context.Context, call Call, gone func()) (req Req, err error) {
+	if req = r.req; r.effect.Prepare != nil {
+		err = guarded(gone, func() (err error) {
+			req, err = r.effect.Prepare(ctx, call, req)
 			return err
 		})
-		if err != nil {
-			return req, nil, err
-		}
 	}
-	if ctx.Err() != nil {
-		return req, nil, context.Cause(ctx)
+	if err == nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
 	}
-	if !reserved {
-		return req, grant, nil
-	}
-	sent := h.now()
-	call, cancel := context.WithTimeout(ctx, r.ledger.callTimeout)
-	defer cancel()
-	answer, err := r.ledger.service.Start(call, &opsledgerv1.StartRequest{OperationId: a.operation, ClaimId: a.claimID})
-	if err != nil {
-		return req, nil, refused(err)
-	}
-	h.begin(answer.GetGrant(), sent, true)
-	if left, over := h.end(); left <= 0 {
-		return req, nil, over
-	}
-	return req, answer.GetGrant(), nil
+	return req, err
 }
 
-// execute calls Execute, and reads out of a success what the ledger is asked to keep.
-func (r *run[Req, Res]) execute(
-	ctx context.Context, call Call, req Req, gone func(),
-) (value Res, result *opsledgerv1.Result, err error) {
+// start begins the send window of a reservation.
+func (a attempt) start(ctx context.Context, h *hold) (*opsledgerv1.Grant, error) {
+	sent := h.now()
+	call, cancel := context.WithTimeout(ctx, a.ledger.callTimeout)
+	defer cancel()
+	answer, err := a.ledger.service.Start(call, &opsledgerv1.StartRequest{OperationId: a.operation, ClaimId: a.claimID})
+	if err != nil {
+		return nil, refused(callStart, err)
+	}
+	h.begin(answer.GetGrant(), sent, false)
+	if err := h.open(); err != nil {
+		return nil, unsent(err)
+	}
+	return answer.GetGrant(), nil
+}
+
+// execute calls Execute.
+func (r *run[Req, Res]) execute(ctx context.Context, call Call, req Req, gone func()) (value Res, err error) {
 	err = guarded(gone, func() (err error) {
 		value, err = r.effect.Execute(ctx, call, req)
 		return err
 	})
-	if err == nil {
-		result = r.effect.result(value)
-	}
-	return value, result, err
+	return value, err
 }
 
 // guarded makes an error of a panic. If f ends the goroutine instead (a test's FailNow), gone is called on the way.
@@ -152,21 +150,22 @@ func guarded(gone func(), f func() error) (err error) {
 }
 
 // result is what the ledger is asked to keep of a value. The effect has happened: what panics here, or has no form that can be kept,
-// is left out.
-func (e Effect[Req, Res]) result(value Res) *opsledgerv1.Result {
-	r := &opsledgerv1.Result{}
+// is left out. If the goroutine ends here, gone is called with what there is so far.
+func (e Effect[Req, Res]) result(value Res, gone func(*opsledgerv1.Result)) *opsledgerv1.Result {
 	if e.whole != nil {
 		return e.whole(value)
 	}
+	r := &opsledgerv1.Result{}
+	left := func() { gone(r) }
 	if e.Resource != nil {
-		_ = guarded(func() {}, func() error {
+		_ = guarded(left, func() error {
 			r.Resource = validResource(e.Resource(value))
 			return nil
 		})
 	}
 	if e.Schema != "" {
 		var payload []byte
-		err := guarded(func() {}, func() (err error) {
+		err := guarded(left, func() (err error) {
 			payload, err = json.Marshal(value)
 			return err
 		})
@@ -186,20 +185,46 @@ type saying struct {
 	cause    opsledgerv1.UnknownCause
 }
 
-// saidBy reads an error, which is the user's code: where that panics, it says nothing.
+// saidBy reads an error, which is the user's code: where that panics, or says one thing and another, it says nothing.
 func saidBy(ctx context.Context, err error) saying {
 	s := saying{err: err}
 	panicked := guarded(func() {}, func() error {
-		errors.As(err, &s.never)
-		errors.As(err, &s.before)
-		errors.As(err, &s.rejected)
+		s.read(err)
 		s.cause = causeOf(ctx, err)
+		if over := context.Cause(ctx); !errors.Is(over, ErrNoGrant) && !errors.Is(err, over) {
+			s.err = errors.Join(err, over) // transports tend to say that it was canceled, and no more
+		}
 		return nil
 	})
 	if panicked != nil {
 		return saying{err: panicked, cause: opsledgerv1.UnknownCause_UNKNOWN_CAUSE_UNCLASSIFIED}
 	}
+	if s.never != nil && (s.before != nil || s.rejected != nil) || s.before != nil && s.rejected != nil {
+		return saying{err: s.err, cause: s.cause}
+	}
 	return s
+}
+
+// read looks for what an error says as errors.As does, but not into what another Do told: that is about another grant.
+func (s *saying) read(err error) {
+	switch e := err.(type) {
+	case *toldError:
+		return
+	case *notSentError:
+		s.never = cmp.Or(s.never, e)
+	case *refusedBeforeError:
+		s.before = cmp.Or(s.before, e)
+	case *rejectedError:
+		s.rejected = cmp.Or(s.rejected, e)
+	}
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		s.read(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		for _, one := range e.Unwrap() {
+			s.read(one)
+		}
+	}
 }
 
 // failedWith reports an execution that ended with an error.
@@ -208,7 +233,6 @@ func (r *run[Req, Res]) failedWith(ctx context.Context, a attempt, h *hold, s sa
 	switch {
 	case s.never != nil && !h.mayHaveLeft():
 		a.notSent(ctx)
-		// Without the mark: an Execute around this call, which may have sent something, must not pass it on as its own.
 		return performed[Res]{err: unsent(s.never.err)}
 	case before != nil:
 		said := a.complete(ctx, h.once(), &opsledgerv1.CompleteRequest{Outcome: &opsledgerv1.CompleteRequest_NotExecuted{

@@ -38,13 +38,13 @@ func (r reported) applied() bool {
 func (a attempt) unknown(cause error, r reported) *Unknown {
 	u := &Unknown{
 		OperationID: a.operation, Reason: ReasonUnknown, Recorded: r.err == nil,
-		NextAction: r.next, Operation: r.operation, Cause: cause,
+		NextAction: r.next, Operation: r.operation, Cause: toldCause(cause),
 	}
 	if u.Operation == nil {
 		u.Operation = a.last
 	}
 	if r.err != nil {
-		u.Cause = errors.Join(cause, fmt.Errorf("not recorded: %w", r.err))
+		u.Cause = errors.Join(u.Cause, fmt.Errorf("not recorded: %w", r.err))
 	}
 	return u
 }

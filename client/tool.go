@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	opsledgerv1 "github.com/opsledger/opsledger/gen/opsledger/v1"
 )
 
@@ -38,14 +40,14 @@ func (c *toolCache) put(tool string, t readTool) {
 
 // Tool asks what a client needs of a tool's contract, and remembers that the tool only reads as long as the ledger vouches for it: until
 // then, [Do] executes it also while the ledger can't be reached. Do itself asks when it executes such a tool; a process that wants to
-// know it from the beginning asks at its start. Errors are as those of a claim.
+// know it from the beginning asks at its start. An error is an [*Error].
 func (l *Ledger) Tool(ctx context.Context, tool string) (*opsledgerv1.GetToolResponse, error) {
 	sent := l.now()
 	call, cancel := context.WithTimeout(ctx, l.callTimeout)
 	defer cancel()
 	answer, err := l.service.GetTool(call, &opsledgerv1.GetToolRequest{Tool: tool})
 	if err != nil {
-		return nil, refused(err)
+		return nil, refused(callTool, err)
 	}
 	if answer.GetEffect() == opsledgerv1.Effect_EFFECT_READ {
 		vouched := answer.GetValidFor().AsDuration()
@@ -88,25 +90,25 @@ func (n *learning) ask(ctx context.Context, op *opsledgerv1.Operation) {
 func (n *learning) wait() { n.running.Wait() }
 
 // withoutLedger executes what only reads while the ledger can't be reached. Not done: it is another failure, or another tool.
-func (r *run[Req, Res]) withoutLedger(ctx context.Context, err error) (out Outcome[Res], done bool, _ error) {
+func (r *run[Req, Res]) withoutLedger(ctx context.Context, away error) (out Outcome[Res], done bool, _ error) {
 	known, now := r.ledger.tools.get(r.effect.Tool), r.ledger.now()
-	if r.earlier != nil || !passes(err) || ctx.Err() != nil || known.until <= now || !loosest(r.effect.Hint) {
+	if r.earlier != nil || !passes(away) || ctx.Err() != nil || known.until <= now || !loosest(r.effect.Hint) {
 		return out, false, nil
 	}
+	grant := &opsledgerv1.Grant{SendWithin: durationpb.New(known.sendWithin), Lease: durationpb.New(known.lease)}
 	h := newHold(r.ledger.now)
-	h.started, h.sendEnd, h.leaseEnd = true, now+known.sendWithin, now+known.lease
+	h.begin(grant, now, r.effect.Prepare == nil)
 	within, release := h.keep(ctx, attempt{}, 0)
-	req := r.req
-	if r.effect.Prepare != nil {
-		if err := guarded(release, func() (err error) {
-			req, err = r.effect.Prepare(within, Call{hold: h}, req)
-			return err
-		}); err != nil {
-			release()
-			return out, true, unsent(err)
-		}
+	call := callOf(grant, h)
+	req, err := r.prepare(within, call, release)
+	if err == nil {
+		err = h.open()
 	}
-	value, _, err := r.execute(within, Call{hold: h}, req, release)
+	if err != nil {
+		release()
+		return out, true, unsent(err)
+	}
+	value, err := r.execute(within, call, req, release)
 	release()
 	if err == nil {
 		return Outcome[Res]{done: &Done[Res]{Value: value, HasValue: true, WithoutLedger: true}}, true, nil
@@ -117,7 +119,7 @@ func (r *run[Req, Res]) withoutLedger(ctx context.Context, err error) (out Outco
 	case s.rejected != nil && s.rejected.definite():
 		return Outcome[Res]{rejected: &Rejection{Failure: s.rejected.failure, WithoutLedger: true}}, true, nil
 	default:
-		return Outcome[Res]{unknown: &Unknown{Reason: ReasonUnknown, WithoutLedger: true, Cause: s.err}}, true, nil
+		return Outcome[Res]{unknown: &Unknown{Reason: ReasonUnknown, WithoutLedger: true, Cause: toldCause(s.err)}}, true, nil
 	}
 }
 

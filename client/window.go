@@ -26,7 +26,7 @@ func uptime() time.Duration {
 
 // Why an execution may not send, or no longer; causes of the end of its context, and of the error of a [Do] that sent nothing.
 var (
-	// ErrWindowOver: nothing was sent, and the send window of the grant is over.
+	// ErrWindowOver: the send window of the grant is over, and the request was not known to have left.
 	ErrWindowOver = errors.New("the send window of the grant is over")
 	// ErrLeaseOver: the lease could not be extended in time, or as far as the execution took.
 	ErrLeaseOver = errors.New("the lease of the grant is over")
@@ -34,7 +34,7 @@ var (
 	ErrSentAlready = errors.New("something was sent under this grant already")
 	// ErrNotStarted: the operation is reserved; only Execute may send.
 	ErrNotStarted = errors.New("the grant is a reservation that has not started")
-	// ErrNoGrant: the context or call is not the one that Execute was given.
+	// ErrNoGrant: the context or call is not the one that Execute was given, or Execute has ended.
 	ErrNoGrant = errors.New("there is no grant in this context")
 )
 

@@ -113,29 +113,29 @@ func TestSuspension(t *testing.T) {
 	}
 }
 
-// TestDeadlineMoves: what a transport passes on as the deadline is the send window's end, and the lease's once something was sent.
-func TestDeadlineMoves(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		call, ctx := holding(t, func() time.Duration { return time.Since(began) }, time.Minute, time.Hour)
-		if d, ok := ctx.Deadline(); !ok || !d.Equal(began.Add(time.Minute)) {
-			t.Errorf("the deadline is %v", d.Sub(began))
-		}
-		if err := call.Sending(); err != nil {
-			t.Fatal(err)
-		}
-		if d, ok := ctx.Deadline(); !ok || !d.Equal(began.Add(time.Hour)) {
-			t.Errorf("the deadline is %v", d.Sub(began))
-		}
-		if err := call.Sending(); !errors.Is(err, ErrSentAlready) {
-			t.Errorf("a second send under one grant: %v", err)
-		}
-		sooner, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if d, _ := (execution{sooner, call.hold}).Deadline(); !d.Equal(began.Add(time.Second)) {
-			t.Errorf("the caller's deadline became %v", d.Sub(began))
-		}
-	})
+// TestCallersTimeouts: a timeout that Execute puts on the context of its execution holds, although what ends that context moves, and for
+// which no deadline is shown: derived contexts would take it for sooner than their own.
+func TestCallersTimeouts(t *testing.T) {
+	for name, timeout := range map[string]time.Duration{"within the send window": 30 * time.Second, "beyond it": 2 * time.Minute, "beyond the lease": 2 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				call, ctx := holding(t, func() time.Duration { return time.Since(began) }, time.Minute, time.Hour)
+				own, cancel := context.WithTimeout(ctx, timeout)
+				defer cancel()
+				if err := call.Sending(); err != nil {
+					t.Fatal(err)
+				}
+				<-own.Done()
+				if got := time.Since(began); got != min(timeout, time.Hour) {
+					t.Errorf("ended after %v", got)
+				}
+				if d, ok := ctx.Deadline(); ok {
+					t.Errorf("the execution shows a deadline, %v", d.Sub(began))
+				}
+			})
+		})
+	}
 }
 
 // TestNoGrant: a call that nobody was given permits nothing.
