@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"os/exec"
 	"strings"
@@ -84,10 +85,18 @@ func (e errand) run(in io.Reader, out io.Writer) error {
 	effect := client.Effect[map[string]string, *opsledgerv1.ResourceRef]{
 		Tool: e.Tool,
 		Execute: func(ctx context.Context, call client.Call, r map[string]string) (*opsledgerv1.ResourceRef, error) {
-			if err := errors.Join(stop("claimed"), stop("sending")); err != nil {
+			if err := stop("claimed"); err != nil {
 				return nil, client.NotSent(err)
 			}
-			id, err := e.send(ctx, call, r)
+			orphaned := func(err error) {
+				if err != nil {
+					os.Exit(1)
+				}
+			}
+			id, err := e.send(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+				ConnectStart: func(string, string) { orphaned(stop("connecting")) },
+				GotConn:      func(httptrace.GotConnInfo) { orphaned(stop("sending")) },
+			}), call, r)
 			if err != nil {
 				return nil, err
 			}
@@ -188,7 +197,7 @@ func (w *worker) goOn(t *testing.T) {
 // goTo lets it go on until it is at the place.
 func (w *worker) goTo(t *testing.T, place string) {
 	t.Helper()
-	for _, p := range []string{"before", "claimed", "sending", "answered"} {
+	for _, p := range []string{"before", "claimed", "connecting", "sending", "answered"} {
 		w.hear(t, p)
 		if p == place {
 			return
@@ -229,14 +238,18 @@ func (w *worker) kill(t *testing.T) {
 	}
 }
 
-// done is what it was told.
+// done is what it was told, past the places that it is allowed to pass already.
 func (w *worker) done(t *testing.T) string {
 	t.Helper()
-	got := w.hear(t, "told")
-	if err := w.cmd.Wait(); err != nil {
-		t.Fatal(err)
+	for {
+		line := w.hear(t, "")
+		if got, ok := strings.CutPrefix(line, "told "); ok {
+			if err := w.cmd.Wait(); err != nil {
+				t.Fatal(err)
+			}
+			return got
+		}
 	}
-	return got
 }
 
 func startTarget(t *testing.T) *target.Server {
