@@ -129,6 +129,17 @@ func (e *Event) Seal(prev [32]byte) {
 	e.Hash = sha256.Sum256(e.Body())
 }
 
+// Check reports whether an event is what its hash was made of. ErrRecordTooNew: it has a word of a later release, and can't be judged.
+func (e *Event) Check() error {
+	if int(e.Kind) >= len(eventKindNames) || e.FromState > Retired || e.ToState > Retired || e.ActorKind > ActorPerson {
+		return ErrRecordTooNew
+	}
+	if sha256.Sum256(e.Body()) != e.Hash {
+		return errTampered
+	}
+	return nil
+}
+
 // eventJSON reads a body back.
 type eventJSON struct {
 	Actor           string            `json:"actor"`

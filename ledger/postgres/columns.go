@@ -3,7 +3,11 @@
 package postgres
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -90,7 +94,16 @@ var identityColumns = []column[operation]{
 	}),
 }
 
-var downstreamKey = text("downstream_key", func(o operation) string { return o.KeyHash.DownstreamKey() })
+var downstreamKey = of("downstream_key", "uuid", func(o operation) pgtype.UUID { return downstream(o.KeyHash.DownstreamKey()) })
+
+// downstream is the stored form of a downstream key; what is none fits nothing.
+func downstream(key string) (v pgtype.UUID) {
+	bytes, err := hex.DecodeString(key)
+	if err == nil && len(bytes) == len(v.Bytes) && hex.EncodeToString(bytes) == key {
+		v = pgtype.UUID{Bytes: [16]byte(bytes), Valid: true}
+	}
+	return v
+}
 
 // mutableColumns are what a change writes, all of them each time.
 var mutableColumns = []column[operation]{
@@ -139,45 +152,88 @@ var mutableColumns = []column[operation]{
 	octets("detail", func(o operation) []byte { return document(o.Detail, false) }),
 }
 
-// eventColumns are all NULL for a change without an event. What has no id has no command either.
+// eventColumns are all NULL for a change without an event. The text that an event's hash is made of is not stored: it is made of these
+// again, at a third of its size.
 var eventColumns = []column[event]{
-	of("sequence", "bigint", func(e event) (v pgtype.Int8) {
-		if e != nil {
-			v = pgtype.Int8{Int64: int64(e.Sequence), Valid: true}
-		}
-		return v
-	}),
-	command("command", func(e event) string { return string(e.Command) }),
-	command("command_id", func(e event) string { return e.CommandID }),
-	command("command_digest", func(e event) string { return e.CommandDigest }),
+	of("sequence", "bigint", eventNumber(func(e event) uint64 { return e.Sequence })),
+	of("version", "bigint", eventNumber(func(e event) uint64 { return e.Version })),
+	of("epoch", "bigint", eventNumber(func(e event) uint64 { return e.Epoch })),
 	of("time", "timestamptz", func(e event) (v pgtype.Timestamptz) {
 		if e != nil {
 			v = instant(e.Time)
 		}
 		return v
 	}),
-	of("body", "bytea", func(e event) (v []byte) {
-		if e != nil {
-			v = e.Body()
-		}
-		return v
-	}),
-	of("hash", "bytea", func(e event) (v []byte) {
-		if e != nil {
-			v = e.Hash[:]
-		}
-		return v
-	}),
+	of("kind", "smallint", eventWord(func(e event) uint8 { return uint8(e.Kind) })),
+	of("from_state", "smallint", eventWord(func(e event) uint8 { return uint8(e.FromState) })),
+	of("to_state", "smallint", eventWord(func(e event) uint8 { return uint8(e.ToState) })),
+	of("actor_kind", "smallint", eventWord(func(e event) uint8 { return uint8(e.ActorKind) })),
+	eventText("actor", func(e event) string { return string(e.Actor) }),
+	eventText("command", func(e event) string { return string(e.Command) }),
+	eventText("command_id", func(e event) string { return e.CommandID }),
+	eventText("command_digest", func(e event) string { return e.CommandDigest }),
+	eventText("contract_version", func(e event) string { return e.ContractVersion }),
+	eventBytes("facts", func(e event) []byte { return document(e.Facts, len(e.Facts) == 0) }),
+	eventBytes("note", func(e event) []byte { return []byte(e.Note) }),
+	eventBytes("previous_hash", func(e event) []byte { return unlessZero(e.PrevHash) }),
+	eventBytes("hash", func(e event) []byte { return e.Hash[:] }),
 }
 
-func command(name string, get func(event) string) column[event] {
+// commandKey stands for a command in a unique constraint, in 16 bytes where its three texts would take a hundred. It is not read back.
+var commandKey = of("command_key", "uuid", func(e event) pgtype.UUID {
+	if e == nil || e.CommandID == "" {
+		return pgtype.UUID{}
+	}
+	h := sha256.New()
+	for _, part := range []string{string(e.Command), e.CommandID, e.CommandDigest} {
+		_ = binary.Write(h, binary.BigEndian, uint64(len(part))) // a hash takes everything
+		_, _ = io.WriteString(h, part)
+	}
+	return pgtype.UUID{Bytes: [16]byte(h.Sum(nil)), Valid: true}
+})
+
+func unlessZero(hash [32]byte) []byte {
+	if hash == ([32]byte{}) {
+		return nil
+	}
+	return hash[:]
+}
+
+func eventNumber(get func(event) uint64) func(event) pgtype.Int8 {
+	return func(e event) (v pgtype.Int8) {
+		if e != nil {
+			v = pgtype.Int8{Int64: int64(get(e)), Valid: true}
+		}
+		return v
+	}
+}
+
+func eventWord(get func(event) uint8) func(event) pgtype.Int2 {
+	return func(e event) (v pgtype.Int2) {
+		if e != nil {
+			v = pgtype.Int2{Int16: int16(get(e)), Valid: true}
+		}
+		return v
+	}
+}
+
+func eventBytes(name string, get func(event) []byte) column[event] {
+	return of(name, "bytea", func(e event) []byte {
+		if e == nil {
+			return nil
+		}
+		return get(e)
+	})
+}
+
+func eventText(name string, get func(event) string) column[event] {
 	c := of(name, "text", func(e event) (v pgtype.Text) {
-		if e != nil && e.CommandID != "" {
+		if e != nil {
 			v = pgtype.Text{String: get(e), Valid: true}
 		}
 		return v
 	})
-	c.holds = func(e event) bool { return e == nil || e.CommandID == "" || isText(get(e)) }
+	c.holds = func(e event) bool { return e == nil || isText(get(e)) }
 	return c
 }
 

@@ -99,11 +99,10 @@ func (g *gathered) addPrior(b *pgx.Batch) {
 	b.Queue(selectPrior, numbers, ids, commands).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var n int64
-			var body, hash []byte
-			if err := rows.Scan(&n, &body, &hash); err != nil {
-				return err
+			e, err := scanEvent(rows, &n)
+			if rows.Err() != nil {
+				return rows.Err()
 			}
-			e, err := parseEvent(body, hash)
 			g.each[n].prior, g.each[n].err = append(g.each[n].prior, e), errors.Join(g.each[n].err, err)
 		}
 		return rows.Err()

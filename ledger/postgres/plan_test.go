@@ -19,10 +19,10 @@ var manyRows = `WITH o AS (INSERT INTO operations (` + allColumns + `, downstrea
 		FALSE, FALSE, FALSE, FALSE, 0, 0, FALSE, NULL, NULL, now() + i * interval '1 second', 0, NULL, NULL, FALSE,
 		'', NULL, NULL, NULL, NULL, FALSE, NULL, '{}',
 		gen_random_uuid(), sha256(i::text::bytea), 'scope-a', 'p', 'tool', 'task-' || i % 100, NULL, NULL, now() - i * interval '1 second',
-		NULL, NULL, NULL, 1, 's', 'c', sha256(i::text::bytea), NULL, md5(i::text)
+		NULL, NULL, NULL, 1, 's', 'c', sha256(i::text::bytea), NULL, md5(i::text)::uuid
 	FROM generate_series(1, 100000) i RETURNING id)
-	INSERT INTO events (operation_id, sequence, command, command_id, command_digest, time, body, hash)
-	SELECT id, 1, 'claim', id::text, '', now(), '', sha256('') FROM o`
+	INSERT INTO events (operation_id, ` + names("", appendColumns) + `)
+	SELECT id, 1, 1, 1, now(), 2, 0, 2, 1, 'p', 'claim', id::text, '', 'c', NULL, '', NULL, sha256(''), id FROM o`
 
 // TestPlans: a planner that takes a partial index for the compare-and-swap reads all open operations for each batch, one that takes none
 // reads all there are. It looks at the plans that fit all values, as the store has them made, and at those made for the values, as the

@@ -106,7 +106,7 @@ func (s *Store) ByDownstreamKey(ctx context.Context, downstreamKey string) (ledg
 }
 
 func (r reading) byDownstreamKey(ctx context.Context, downstreamKey string) (ledger.OperationID, error) {
-	found, err := query(ctx, r, collectIDs, selectByDownstream, downstreamKey)
+	found, err := query(ctx, r, collectIDs, selectByDownstream, downstream(downstreamKey))
 	switch {
 	case err != nil:
 		return ledger.OperationID{}, readError("find by downstream key", err)

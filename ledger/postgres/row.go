@@ -131,26 +131,43 @@ func (s *stamp) ScanTimestamptz(v pgtype.Timestamptz) error {
 	return nil
 }
 
-// parseEvent reads body and hash.
-func parseEvent(body, hash []byte) (ledger.Event, error) {
-	var sum [32]byte
-	copy(sum[:], hash)
-	e, err := ledger.ParseEvent(body, sum)
-	if err != nil && !errors.Is(err, ledger.ErrRecordTooNew) {
+// scanEvent reads the operation's id and eventColumns, after what before names.
+func scanEvent(row pgx.Row, before ...any) (ledger.Event, error) {
+	var (
+		e                           ledger.Event
+		operation                   pgtype.UUID
+		sequence, version, epoch    int64
+		kind, from, to, actor       int16
+		facts, note, previous, hash []byte
+	)
+	err := row.Scan(append(before, &operation, &sequence, &version, &epoch, (*stamp)(&e.Time), &kind, &from, &to, &actor,
+		(*string)(&e.Actor), (*string)(&e.Command), &e.CommandID, &e.CommandDigest, &e.ContractVersion, &facts, &note, &previous, &hash)...)
+	if errors.As(err, &pgx.ScanArgError{}) {
 		return ledger.Event{}, errDamaged
 	}
-	return e, err
+	if err != nil {
+		return ledger.Event{}, err
+	}
+	e.OperationID, e.Note = operation.Bytes, string(note)
+	e.Sequence, e.Version, e.Epoch = uint64(sequence), uint64(version), uint64(epoch)
+	e.Kind, e.FromState, e.ToState, e.ActorKind = ledger.EventKind(kind), ledger.State(from), ledger.State(to), ledger.ActorKind(actor)
+	copy(e.PrevHash[:], previous)
+	copy(e.Hash[:], hash)
+	if facts != nil {
+		if err := json.Unmarshal(facts, &e.Facts); err != nil {
+			return ledger.Event{}, errDamaged
+		}
+	}
+	if err := e.Check(); err != nil && !errors.Is(err, ledger.ErrRecordTooNew) {
+		return ledger.Event{}, errDamaged
+	} else if err != nil {
+		return ledger.Event{}, err
+	}
+	return e, nil
 }
 
-// collectEvents reads body and hash.
 func collectEvents(rows pgx.Rows) ([]ledger.Event, error) {
-	return pgx.AppendRows([]ledger.Event(nil), rows, func(row pgx.CollectableRow) (ledger.Event, error) {
-		var body, hash []byte
-		if err := row.Scan(&body, &hash); err != nil {
-			return ledger.Event{}, err
-		}
-		return parseEvent(body, hash)
-	})
+	return pgx.AppendRows([]ledger.Event(nil), rows, func(row pgx.CollectableRow) (ledger.Event, error) { return scanEvent(row) })
 }
 
 // collectListed reads allColumns, also of what a newer release wrote.

@@ -27,13 +27,6 @@ const (
 
 	selectMeta = `SELECT clock_timestamp(), schema_version, timeline, watermark_time, watermark_lost_since FROM meta WHERE id = 1`
 
-	// What was asked for by number n, with its rows in order.
-	selectPrior = `SELECT r.n, e.body, e.hash
-	FROM unnest($1::bigint[], $2::uuid[], $3::text[]) AS r (n, id, command_id)
-	JOIN events AS e ON e.operation_id = r.id AND e.command_id = r.command_id
-	WHERE e.operation_id = ANY($2::uuid[])
-	ORDER BY r.n, e.sequence`
-
 	// The digest that a row has itself can't be compared with those made under other secrets: what has one of them may be of the same
 	// subject, and counts. Arrays of arrays are rectangles: digests come as the text of an array.
 	selectSiblings = `SELECT r.n, s.id
@@ -56,8 +49,6 @@ const (
 	WHERE next_check_time <= COALESCE($1::timestamptz, statement_timestamp()) AND (next_check_time, id) > ($2::timestamptz, $3::uuid)
 	ORDER BY next_check_time, id LIMIT $4`
 
-	selectEvents = `SELECT body, hash FROM events WHERE operation_id = $1 ORDER BY sequence`
-
 	listFilter = `
 		AND (subject_digest = ANY($5::bytea[]) OR (cardinality($5::bytea[]) = 0 AND subject_digest IS NULL))
 		AND (cardinality($6::smallint[]) = 0 OR state = ANY($6::smallint[]))`
@@ -72,16 +63,26 @@ var (
 	// allColumns follow the order of scanRow.
 	allColumns = names("", mutableColumns, identityColumns)
 
+	selectEvents = `SELECT operation_id, ` + names("", eventColumns) + ` FROM events WHERE operation_id = $1 ORDER BY sequence`
+
+	// What was asked for by number n, with its rows in order.
+	selectPrior = `SELECT r.n, e.operation_id, ` + names("e.", eventColumns) + `
+	FROM unnest($1::bigint[], $2::uuid[], $3::text[]) AS r (n, id, command_id)
+	JOIN events AS e ON e.operation_id = r.id AND e.command_id = r.command_id
+	WHERE e.operation_id = ANY($2::uuid[])
+	ORDER BY r.n, e.sequence`
+
 	selectRows = `SELECT ` + allColumns + ` FROM operations WHERE id = ANY($1::uuid[])`
 
 	listByCreate = `SELECT ` + allColumns + ` FROM operations
-	WHERE scope = $1 AND (create_time, id) > ($3::timestamptz, $4::uuid) AND $2::text IS NOT NULL` + listFilter + `
+	WHERE hashtextextended(scope, 0) = hashtextextended($1::text, 0) AND scope = $1 AND (create_time, id) > ($3::timestamptz, $4::uuid) AND $2::text IS NOT NULL` + listFilter + `
 	ORDER BY create_time, id LIMIT $7`
 	listByTask = `SELECT ` + allColumns + ` FROM operations
-	WHERE scope = $1 AND task = $2 AND (create_time, id) > ($3::timestamptz, $4::uuid)` + listFilter + `
+	WHERE hashtextextended(task, hashtextextended(scope, 0)) = hashtextextended($2::text, hashtextextended($1::text, 0))
+		AND scope = $1 AND task = $2 AND (create_time, id) > ($3::timestamptz, $4::uuid)` + listFilter + `
 	ORDER BY create_time, id LIMIT $7`
 	listByUpdate = `SELECT ` + allColumns + ` FROM operations
-	WHERE scope = $1 AND ($2::text = '' OR task = $2) AND (update_time, id) > ($3::timestamptz, $4::uuid)` + listFilter + `
+	WHERE hashtextextended(scope, 0) = hashtextextended($1::text, 0) AND scope = $1 AND ($2::text = '' OR task = $2) AND (update_time, id) > ($3::timestamptz, $4::uuid)` + listFilter + `
 	ORDER BY update_time, id LIMIT $7`
 )
 
@@ -89,6 +90,7 @@ var (
 // events, and returns their ids. Rows come in the order of their ids, and so are their locks taken; ids are there once.
 var (
 	insertColumns = append(slices.Concat(identityColumns, mutableColumns), downstreamKey)
+	appendColumns = append(slices.Clone(eventColumns), commandKey)
 	swapCount     = 3 // id, sequence and lease of what was read
 
 	insertRows = `WITH o AS (
@@ -96,9 +98,9 @@ var (
 	SELECT ` + names("r.", insertColumns) + `
 	FROM unnest(` + params(1, insertColumns) + `) AS r (` + names("", insertColumns) + `)
 	ON CONFLICT (id) DO NOTHING RETURNING id)
-	INSERT INTO events (operation_id, ` + names("", eventColumns) + `)
-	SELECT o.id, ` + names("e.", eventColumns) + `
-	FROM o JOIN unnest($1::uuid[], ` + params(len(insertColumns)+1, eventColumns) + `) AS e (operation_id, ` + names("", eventColumns) + `)
+	INSERT INTO events (operation_id, ` + names("", appendColumns) + `)
+	SELECT o.id, ` + names("e.", appendColumns) + `
+	FROM o JOIN unnest($1::uuid[], ` + params(len(insertColumns)+1, appendColumns) + `) AS e (operation_id, ` + names("", appendColumns) + `)
 		ON e.operation_id = o.id
 	RETURNING operation_id`
 
@@ -107,12 +109,12 @@ var (
 	updateRows = `WITH o AS (
 	UPDATE operations AS t SET (` + names("", mutableColumns) + `) = ROW(` + names("r.", mutableColumns) + `)
 	FROM unnest($1::uuid[], $2::bigint[], $3::timestamptz[], ` + params(swapCount+1, mutableColumns) + `, ` +
-		params(swapCount+1+len(mutableColumns), eventColumns) + `)
-		AS r (id, was_sequence, was_lease, ` + names("", mutableColumns) + `, ` + names("event_", eventColumns) + `)
+		params(swapCount+1+len(mutableColumns), appendColumns) + `)
+		AS r (id, was_sequence, was_lease, ` + names("", mutableColumns) + `, ` + names("event_", appendColumns) + `)
 	WHERE t.id = r.id AND t.id = ANY($1::uuid[]) AND t.sequence = r.was_sequence AND t.grant_lease_until IS NOT DISTINCT FROM r.was_lease
-	RETURNING t.id, ` + names("r.event_", eventColumns) + `),
+	RETURNING t.id, ` + names("r.event_", appendColumns) + `),
 	e AS (
-	INSERT INTO events (operation_id, ` + names("", eventColumns) + `)
-	SELECT o.id, ` + names("o.event_", eventColumns) + ` FROM o WHERE o.event_sequence IS NOT NULL)
+	INSERT INTO events (operation_id, ` + names("", appendColumns) + `)
+	SELECT o.id, ` + names("o.event_", appendColumns) + ` FROM o WHERE o.event_sequence IS NOT NULL)
 	SELECT id FROM o`
 )

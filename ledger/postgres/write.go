@@ -33,7 +33,7 @@ func insertArgs(writes []write) []any {
 	for i, w := range writes {
 		rows[i], events[i] = w.next, w.event
 	}
-	return arrays(arrays(make([]any, 0, len(insertColumns)+len(eventColumns)), insertColumns, rows), eventColumns, events)
+	return arrays(arrays(make([]any, 0, len(insertColumns)+len(appendColumns)), insertColumns, rows), appendColumns, events)
 }
 
 // updateArgs follow updateRows.
@@ -44,8 +44,8 @@ func updateArgs(writes []write) []any {
 		rows[i], events[i] = w.next, w.event
 		ids[i], sequences[i], leases[i] = uuid(w.id), int64(w.was.Sequence), instant(w.was.Grant.LeaseUntil)
 	}
-	args := append(make([]any, 0, swapCount+len(mutableColumns)+len(eventColumns)), ids, sequences, leases)
-	return arrays(arrays(args, mutableColumns, rows), eventColumns, events)
+	args := append(make([]any, 0, swapCount+len(mutableColumns)+len(appendColumns)), ids, sequences, leases)
+	return arrays(arrays(args, mutableColumns, rows), appendColumns, events)
 }
 
 // plan checks that a change fits what was read. An error is a fault of the caller's code, not of the database.
@@ -65,7 +65,7 @@ func plan(op ledger.OperationID, view ledger.View, change ledger.Change) ([]writ
 		if err := w.check(); err != nil {
 			return nil, err
 		}
-		if !holdsAll(mutableColumns, w.next) || w.creates() && !holdsAll(identityColumns, w.next) || !holdsAll(eventColumns, w.event) {
+		if !holdsAll(mutableColumns, w.next) || w.creates() && !holdsAll(identityColumns, w.next) || !holdsAll(appendColumns, w.event) {
 			return nil, errUnstorable
 		}
 	}

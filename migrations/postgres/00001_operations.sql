@@ -26,7 +26,7 @@ CREATE TABLE operations (
     -- Written once. No statement of the ledger ever updates these columns.
     id                     uuid             PRIMARY KEY,
     key_hash               bytea            NOT NULL,
-    downstream_key         text COLLATE "C" NOT NULL,
+    downstream_key         uuid             NOT NULL,
     scope                  text COLLATE "C" NOT NULL,
     principal              text COLLATE "C" NOT NULL,
     tool                   text COLLATE "C" NOT NULL,
@@ -89,7 +89,7 @@ CREATE TABLE operations (
 
     -- A second witness under the code: none of these can be broken by a correct release.
     CONSTRAINT operations_lengths CHECK (
-        octet_length(key_hash) = 32 AND octet_length(downstream_key) = 32
+        octet_length(key_hash) = 32
         AND octet_length(scope) BETWEEN 1 AND 2048 AND octet_length(principal) BETWEEN 1 AND 2048
         AND octet_length(tool) BETWEEN 1 AND 128 AND octet_length(task) BETWEEN 1 AND 255
         AND octet_length(target_summary) <= 255 AND octet_length(custodian) <= 2048
@@ -111,25 +111,36 @@ CREATE TABLE operations (
     CONSTRAINT operations_held CHECK ((custody = 3) = (custodian <> '')),
     CONSTRAINT operations_started CHECK (starts = 0 OR first_start IS NOT NULL),
     CONSTRAINT operations_checked CHECK (NOT check_open OR check_number <> 0)
-);
+-- A row is changed soon after it was made: with room for that on its page the log needs only what has changed of it.
+) WITH (fillfactor = 50);
 -- +goose StatementEnd
 
 -- +goose StatementBegin
 CREATE TABLE events (
-    operation_id   uuid             NOT NULL,
-    sequence       bigint           NOT NULL CHECK (sequence >= 1),
-    -- What asked for it; all three NULL for what has no claim_id or command_id, so that it never collides.
-    command        text COLLATE "C" NULL,
-    command_id     text COLLATE "C" NULL,
-    command_digest text COLLATE "C" NULL,
-    time           timestamptz      NOT NULL,
-    -- The bytes that were hashed, and their hash.
-    body           bytea            NOT NULL,
-    hash           bytea            NOT NULL CHECK (octet_length(hash) = 32),
+    operation_id     uuid             NOT NULL,
+    sequence         bigint           NOT NULL CHECK (sequence >= 1),
+    version          bigint           NOT NULL CHECK (version >= 1),
+    epoch            bigint           NOT NULL,
+    time             timestamptz      NOT NULL,
+    kind             smallint         NOT NULL CHECK (kind >= 1),
+    from_state       smallint         NOT NULL,
+    to_state         smallint         NOT NULL,
+    actor_kind       smallint         NOT NULL,
+    actor            text COLLATE "C" NOT NULL,
+    -- What asked for it. The key is a digest of the three; NULL for what has no claim_id or command_id, so that it never collides.
+    command          text COLLATE "C" NOT NULL,
+    command_id       text COLLATE "C" NOT NULL,
+    command_digest   text COLLATE "C" NOT NULL,
+    command_key      uuid             NULL,
+    contract_version text COLLATE "C" NOT NULL,
+    facts            bytea            NULL,
+    note             bytea            NULL,
+    -- The canonical text that was hashed is made of the above.
+    previous_hash    bytea            NULL CHECK (octet_length(previous_hash) = 32),
+    hash             bytea            NOT NULL CHECK (octet_length(hash) = 32),
     PRIMARY KEY (operation_id, sequence),
-    CONSTRAINT events_command UNIQUE (operation_id, command, command_id, command_digest),
-    CONSTRAINT events_command_whole CHECK (
-        (command IS NULL) = (command_id IS NULL) AND (command IS NULL) = (command_digest IS NULL))
+    CONSTRAINT events_command UNIQUE (operation_id, command_key),
+    CONSTRAINT events_command_whole CHECK ((command_key IS NULL) = (command_id = ''))
 );
 -- +goose StatementEnd
 
@@ -141,13 +152,14 @@ CREATE INDEX operations_downstream_key ON operations (downstream_key);
 CREATE INDEX operations_due ON operations (next_check_time, id) WHERE next_check_time IS NOT NULL;
 -- +goose StatementEnd
 -- +goose StatementBegin
-CREATE INDEX operations_by_create ON operations (scope, create_time, id);
+-- Texts are as long as callers make them: these three have their digests, and the statements compare both.
+CREATE INDEX operations_by_create ON operations (hashtextextended(scope, 0), create_time, id);
 -- +goose StatementEnd
 -- +goose StatementBegin
-CREATE INDEX operations_by_update ON operations (scope, update_time, id);
+CREATE INDEX operations_by_update ON operations (hashtextextended(scope, 0), update_time, id);
 -- +goose StatementEnd
 -- +goose StatementBegin
-CREATE INDEX operations_by_task ON operations (scope, task, create_time, id);
+CREATE INDEX operations_by_task ON operations (hashtextextended(task, hashtextextended(scope, 0)), create_time, id);
 -- +goose StatementEnd
 -- +goose StatementBegin
 CREATE INDEX operations_unknown ON operations (scope, task, tool, create_time, id) WHERE state = 5;
