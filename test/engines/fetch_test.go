@@ -92,7 +92,10 @@ func TestArchiveThatLeavesItsFolderIsRefused(t *testing.T) {
 func TestReportIsCounted(t *testing.T) {
 	var r result
 	r.count([]byte(`== ./ledger/postgres
-ok   p 1.0s: 3 passed, 2 skipped
+FAIL p 1.0s: 3 passed, 1 failed, 3 skipped
+
+failed:
+  p TestStore/of a case
 
 skipped:
   p TestStore/a_case: store_test.go:7: it is not ours
@@ -101,7 +104,7 @@ skipped:
 
 3 passed, 1 failed, 3 skipped
 `))
-	if r.passed != "3" || r.failed != "1" || r.skipped != "3" || r.reasons["it is not ours"] != 2 || r.reasons["see its log"] != 1 {
+	if r.passed != "3" || r.failed != "1" || r.skipped != "3" || r.failures["p TestStore/of a case"] != 1 || r.reasons["it is not ours"] != 2 || r.reasons["see its log"] != 1 {
 		t.Errorf("read %+v", r)
 	}
 }

@@ -70,7 +70,7 @@ const layout = "%-15s %-10s %-10s %6s %6s %7s  %-12s %s\n"
 func run(ctx context.Context, only string, out io.Writer) error {
 	fmt.Fprintf(out, layout, "ENGINE", "VERSION", "COLLATION", "PASSED", "FAILED", "SKIPPED", "C69", "TIME")
 	var failed []error
-	reasons := map[string]map[string]int{}
+	failures, reasons := map[string]map[string]int{}, map[string]map[string]int{}
 	ran := 0
 	for _, e := range engines {
 		if !strings.HasPrefix(e.name, only) {
@@ -84,22 +84,35 @@ func run(ctx context.Context, only string, out io.Writer) error {
 		}
 		fmt.Fprintf(out, layout, e.name, dash(r.version), dash(r.collation), dash(r.passed), dash(r.failed), dash(r.skipped), dash(r.c69),
 			time.Since(start).Round(time.Second))
-		for reason, n := range r.reasons {
-			if reasons[reason] == nil {
-				reasons[reason] = map[string]int{}
-			}
-			reasons[reason][e.name] = n
-		}
+		gather(failures, e.name, r.failures)
+		gather(reasons, e.name, r.reasons)
 	}
 	if ran == 0 {
 		return fmt.Errorf("no engine's name begins with %q", only)
 	}
-	fmt.Fprintln(out, "\nskipped:")
-	for _, reason := range slices.Sorted(maps.Keys(reasons)) {
-		fmt.Fprintf(out, "  %s: %s\n", reason, counts(reasons[reason]))
-	}
+	list(out, "failed", failures)
+	list(out, "skipped", reasons)
 	fmt.Fprintf(out, "\nwhat the tests said is in %s/*.log\n", cache)
 	return errors.Join(failed...)
+}
+
+func gather(all map[string]map[string]int, engine string, of map[string]int) {
+	for what, n := range of {
+		if all[what] == nil {
+			all[what] = map[string]int{}
+		}
+		all[what][engine] = n
+	}
+}
+
+func list(out io.Writer, title string, all map[string]map[string]int) {
+	if len(all) == 0 {
+		return
+	}
+	fmt.Fprintf(out, "\n%s:\n", title)
+	for _, what := range slices.Sorted(maps.Keys(all)) {
+		fmt.Fprintf(out, "  %s: %s\n", what, counts(all[what]))
+	}
 }
 
 func dash(s string) string { return cmp.Or(s, "-") }

@@ -26,8 +26,8 @@ type result struct {
 	version, collation      string
 	passed, failed, skipped string
 	c69                     string
-	// reasons of skips, and how often each was given.
-	reasons map[string]int
+	// failures are the tests that failed, and reasons those of skips, with how often each was given.
+	failures, reasons map[string]int
 }
 
 // look starts the engine and asks it what it is: not what it was meant to be.
@@ -87,9 +87,6 @@ func (e engine) runTests(ctx context.Context, r *result) error {
 	if err := os.WriteFile(log, said, 0o644); err != nil {
 		return err
 	}
-	if failed != nil {
-		_, _ = os.Stderr.Write(said)
-	}
 	return failed
 }
 
@@ -105,8 +102,9 @@ func command(ctx context.Context, name string, args ...string) ([]byte, error) {
 }
 
 var (
-	// lastLine is how gotest ends, and skipLine how it names a test that was skipped: package, test, place, reason.
+	// lastLine is how gotest ends, failLine how it names a test that failed, and skipLine one that was skipped: package, test, place, reason.
 	lastLine = regexp.MustCompile(`(?m)^(\d+) passed, (\d+) failed, (\d+) skipped$`)
+	failLine = regexp.MustCompile(`(?m)^  (\S+ .*)$`)
 	skipLine = regexp.MustCompile(`(?m)^  \S+ \S+: \S+\.go:\d+: (.*)$`)
 	caseLine = regexp.MustCompile(`(?m)^(\d+) tests of \d+ cases passed$`)
 )
@@ -116,8 +114,13 @@ func (r *result) count(said []byte) {
 	if m := lastLine.FindSubmatch(said); m != nil {
 		r.passed, r.failed, r.skipped = string(m[1]), string(m[2]), string(m[3])
 	}
-	r.reasons = map[string]int{}
-	_, skips, _ := bytes.Cut(said, []byte("\nskipped:\n"))
+	r.failures, r.reasons = map[string]int{}, map[string]int{}
+	before, skips, _ := bytes.Cut(said, []byte("\nskipped:\n"))
+	if i := bytes.LastIndex(before, []byte("\nfailed:\n")); i >= 0 {
+		for _, m := range failLine.FindAllSubmatch(before[i:], -1) {
+			r.failures[string(m[1])]++
+		}
+	}
 	for _, m := range skipLine.FindAllSubmatch(skips, -1) {
 		r.reasons[string(m[1])]++
 	}
