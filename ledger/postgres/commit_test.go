@@ -142,7 +142,8 @@ func TestCommitThatStaysAmbiguousIsUnavailable(t *testing.T) {
 		}
 		trap := proxy.Arm(rule)
 		err := s.Update(t.Context(), reads(k), put(k, "once"))
-		if !errors.Is(err, ledger.ErrStoreUnavailable) {
+		// Cut while it runs, it may not have been read: then nothing was committed, the next attempt is cut, and the one after it is not.
+		if !errors.Is(err, ledger.ErrStoreUnavailable) && (err != nil || name != "cut while it runs") {
 			t.Errorf("%s: got %v, want ErrStoreUnavailable", name, err)
 		}
 		awaitCuts(t, trap)

@@ -15,7 +15,7 @@ import (
 
 // manyRows are open operations, all due, a tenth of them unknown, each with an event.
 var manyRows = `WITH o AS (INSERT INTO operations (` + allColumns + `, downstream_key)
-	SELECT 1, CASE WHEN i % 10 = 0 THEN 5 ELSE 1 END, 1, '', 0, 1, 1, sha256(i::text::bytea), now(), 1, '', 4, 0, 0, '', '', 0, NULL, NULL, NULL, 0,
+	SELECT 1, CASE WHEN i % 10 = 0 THEN 5 ELSE 1 END, 1, '', 0, 1, 1, sha256(i::text::bytea), now() - i * interval '1 second', 1, '', 4, 0, 0, '', '', 0, NULL, NULL, NULL, 0,
 		FALSE, FALSE, FALSE, FALSE, 0, 0, FALSE, NULL, NULL, now() + i * interval '1 second', 0, NULL, NULL, FALSE,
 		'', NULL, NULL, NULL, NULL, FALSE, NULL, '{}',
 		gen_random_uuid(), sha256(i::text::bytea), 'scope-a', 'p', 'tool', 'task-' || i % 100, NULL, NULL, now() - i * interval '1 second',
@@ -86,7 +86,9 @@ func TestPlans(t *testing.T) {
 			for name, sql := range byID {
 				plan := explain(t, c.conn, sql, c.rows)
 				for _, index := range []string{"operations_due", "operations_unknown", "operations_by"} {
-					if strings.Contains(plan, index) && (index != "operations_by" || state != "empty, analysed") { // there, all ways are equal
+					// On an empty table all ways are equal, and a plan made for values is made anew for the next ones.
+					equal := index == "operations_by" && (state == "empty, analysed" || state == "empty" && c.mode == "force_custom_plan")
+					if strings.Contains(plan, index) && !equal {
 						t.Errorf("%s: %s uses %s:\n%s", who, name, index, plan)
 					}
 				}
