@@ -43,8 +43,12 @@ type Contract struct {
 	AllowWhileUnknown bool
 	// MaxUnknown: with so many unknowns the tool gets no new grant; 0: no limit.
 	MaxUnknown int
+	// Unique are the rules by which a look-alike of another operation is refused (DUPLICATE_INTENT), sorted by their categories.
+	Unique []UniqueRule
 	// Override says who lifts a sibling or look-alike that distinct_from names.
 	Override Override
+	// ApproveCorrections: an operation that corrects another one waits for an operator's approval; always so for an irreversible tool.
+	ApproveCorrections bool
 	// ApprovalExpires bounds approvals of corrections, look-alikes and changed resources.
 	ApprovalExpires time.Duration
 
@@ -68,10 +72,22 @@ type Contract struct {
 	MaxInterval  time.Duration
 	GiveUpAfter  time.Duration
 	CheckTimeout time.Duration
+	// CheckConcurrency and ChecksPerSecond bound what recovery asks the target, over all instances.
+	CheckConcurrency int
+	ChecksPerSecond  int
+	// Guide tells a person how to find out what became of an operation.
+	Guide string
 
+	// RetryWindow is the longest time after which a caller may ask again under its key. What follows is counted from settlement, and ends the
+	// result, payload and attributes; the events; the key itself, which is never forgotten (0) without RequireIntentTime: a forgotten key could not
+	// be told from a new one.
 	RetryWindow     time.Duration
 	RetainCompleted time.Duration
+	RetainHistory   time.Duration
+	RetainTombstone time.Duration
 
+	// Compensation is the tool that undoes this one; empty: none is declared. What follows is declared with it, by the tool that is undone.
+	Compensation Tool
 	// PerOriginal bounds compensations of one original; FreshFor is how long a check of its resource counts.
 	PerOriginal int
 	FreshFor    time.Duration
@@ -89,6 +105,14 @@ type Contract struct {
 	PayloadLimit     int
 	// Categories of top-level request fields; others are "other".
 	Categories map[string]string
+}
+
+// UniqueRule refuses an operation that has the same values as another one of its scope, subject and tool.
+type UniqueRule struct {
+	// By are the categories of fields that are compared, sorted.
+	By []string
+	// Within is for how long the other one stands in the way after it has completed; unsettled it always does, failed it never does.
+	Within time.Duration
 }
 
 // Override says whose word it takes that an operation knowingly is not the unknown sibling, or the look-alike, that distinct_from names.
@@ -126,10 +150,11 @@ func DefaultContract(tool Tool) Contract {
 		Tool: tool, Version: "default", Effect: Unsafe,
 		LeaseDefault: 30 * time.Second, LeaseMax: time.Minute, LeaseTotal: 90 * time.Second,
 		SendWithin: 30 * time.Second, MaxAttempts: 5,
-		RequireIntentTime: true, ApprovalExpires: time.Hour,
+		RequireIntentTime: true, ApproveCorrections: true, ApprovalExpires: time.Hour,
 		Method:     MethodOperator,
 		FirstCheck: 5 * time.Second, MaxInterval: 10 * time.Minute, GiveUpAfter: 24 * time.Hour, CheckTimeout: 10 * time.Second,
-		RetryWindow: 168 * time.Hour, RetainCompleted: 720 * time.Hour,
+		CheckConcurrency: 4, ChecksPerSecond: 5,
+		RetryWindow: 168 * time.Hour, RetainCompleted: 720 * time.Hour, RetainHistory: 9600 * time.Hour, RetainTombstone: 9600 * time.Hour,
 		PerOriginal: 1, FreshFor: 30 * time.Second, RequireUnchanged: true,
 		ProposalExpires: 8 * time.Hour, PayloadLimit: 16 << 10,
 	}
@@ -139,7 +164,7 @@ func DefaultContract(tool Tool) Contract {
 func (c Contract) declares(code string) bool { return slices.Contains(c.RejectCodes, code) }
 
 // judged returns the terms by which an operation is judged now: the strictest of what is recorded, what the contract says and
-// what the caller hints.
+// what the caller hints. A promise that the contract does not make any more is not believed.
 func (c Contract) judged(t Terms, hint Effect) Terms {
 	t.Effect = max(t.Effect, c.Effect, hint)
 	switch {
@@ -148,19 +173,29 @@ func (c Contract) judged(t Terms, hint Effect) Terms {
 	default:
 		t.EffectWithin = max(t.EffectWithin, c.EffectWithin)
 	}
-	if t.KeyRetention == 0 || c.KeyRetention != 0 && c.KeyRetention < t.KeyRetention {
-		t.KeyRetention = c.KeyRetention
+	if c.KeyRetention == 0 && t.Effect == Keyed { // nor that the target remembers a key at all: no repeat, and absence proves nothing
+		t.KeyRetention = 0
+	} else { // for others it only says from when on the target, asked by the key, has forgotten it
+		t.KeyRetention = shorter(t.KeyRetention, c.KeyRetention)
 	}
 	return t
 }
 
-// recorded returns the terms to keep on the row at a grant.
+// recorded returns the terms to keep on the row at a grant: the strictest that were ever stated, whatever is believed of them now.
 func (c Contract) recorded(t Terms, hint Effect) Terms {
-	bound := max(t.EffectWithin, c.EffectWithin)
+	bound, retention := max(t.EffectWithin, c.EffectWithin), shorter(t.KeyRetention, c.KeyRetention)
 	t = c.judged(t, hint)
-	t.EffectWithin = bound
+	t.EffectWithin, t.KeyRetention = bound, retention
 	t.ContractVersion = c.Version
 	return t
+}
+
+// shorter of two windows, of which 0 states none.
+func shorter(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
 }
 
 // backoff is the wait before the next check, before jitter, which the recovery loop adds when it picks due records.
