@@ -5,12 +5,10 @@ package main
 import (
 	"errors"
 	"fmt"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/opsledger/opsledger/authz"
-	"github.com/opsledger/opsledger/ledger/contract"
 )
 
 func (p program) root() *cobra.Command {
@@ -111,25 +109,6 @@ func (p program) policyCommand() *cobra.Command {
 			}
 			_, err = fmt.Fprintf(p.stdout, "%s: good, for principals of spiffe://%s\n", path, policy.TrustDomain())
 			return err
-		}))
-}
-
-func (p program) contractsCommand() *cobra.Command {
-	return group("contracts", "Look at a contracts file", p.checkCommand(
-		"Check a contracts file and show every fault", "  ledgerd contracts check contracts.yaml", "contracts",
-		func(path string) error {
-			set, err := contract.ParseFile(path)
-			if err != nil {
-				return faulty(err)
-			}
-			fmt.Fprintf(p.stdout, "%s: good\n", path)
-			table := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
-			fmt.Fprintln(table, "TOOL\tEFFECT\tMETHOD\tVERSION")
-			for _, tool := range set.Tools() {
-				c, _ := set.Contract(tool)
-				fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", tool, c.Effect, c.Method, c.Version)
-			}
-			return table.Flush()
 		}))
 }
 

@@ -27,7 +27,7 @@ type Config struct {
 	TLSKey     string `name:"tls-key" help:"PEM file: the leaf's private key"`
 	TLSCA      string `name:"tls-ca" help:"PEM file: the authorities whose client certificates are believed"`
 	Policy     string `name:"policy" help:"YAML file: who may do what (see ledgerd policy check)"`
-	Contracts  string `name:"contracts" help:"YAML file: what tools promise; without one every tool is unsafe and settled by people (see ledgerd contracts check)"`
+	Contracts  string `name:"contracts" help:"YAML file, or directory of them: what tools promise; without one every tool is unsafe and settled by people (see ledgerd contracts check)"`
 	Secrets    string `name:"secrets" help:"YAML file: the ring of secrets that key the fingerprints"`
 	Reflection string `name:"reflection" help:"gRPC reflection: operators, off, or auto (dev: every identity, serve: operators)"`
 

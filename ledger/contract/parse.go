@@ -5,7 +5,7 @@ package contract
 import (
 	"errors"
 	"fmt"
-	"os"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -22,6 +22,12 @@ const (
 	maxPayload = 64 << 10
 	maxStarts  = 1000
 	maxFields  = 256
+	maxEntries = 256
+	// maxUnknowns is the largest max_unknown.
+	maxUnknowns = 1_000_000
+	maxRules    = 8
+	// maxFieldName bounds the name of a request's field, in bytes.
+	maxFieldName = 128
 )
 
 var (
@@ -31,120 +37,223 @@ var (
 )
 
 const (
+	toolRule     = "a letter and then up to 127 letters, digits, '_', '.', '-'"
 	wordRule     = "a text (in quotes if need be) of 1 to 128 printable ASCII characters without space"
 	categoryRule = "a to z, 0 to 9 and _, beginning with a letter, 32 at most"
+	declaredRule = "a category that request.fields declares"
 )
 
 // reserved categories have a meaning of their own: relations to other operations, and undeclared fields.
 var reserved = []string{"relation", "other"}
 
-// ParseFile reads and checks a file. The error joins every fault found, each an *Error, or is the operating system's.
-func ParseFile(path string) (*Set, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("read contracts: %w", err)
-	}
-	return Parse(path, data)
+// File is one file of contracts and its content. Name is what errors show.
+type File struct {
+	Name string
+	Data []byte
 }
 
-// Parse checks contracts; file is the name that errors show. The error joins every fault found, each an *Error.
+// Parse checks the contracts of one file. The error joins every fault found, each an *Error.
 func Parse(file string, data []byte) (*Set, error) {
-	r := &reader{file: file}
-	set := r.set(data)
-	if len(r.faults) > 0 {
-		return nil, errors.Join(r.faults...)
-	}
-	return set, nil
+	return ParseFiles(File{Name: file, Data: data})
 }
 
-func (r *reader) set(data []byte) *Set {
-	if len(data) > maxFile {
-		r.fault(nil, "must have at most %d bytes", maxFile)
-		return nil
-	}
-	// The document is walked as nodes: the decoder's own errors quote values, and its types hide what was written.
-	var document yaml.Node
-	if err := yaml.Load(data, &document); err != nil {
-		at := &yaml.Node{}
-		var load *yaml.LoadError
-		if errors.As(err, &load) {
-			at.Line = load.Mark.Line
+// ParseFiles checks files that together are one set: a tool has one contract in all of them. The error joins every fault found, each
+// an *Error.
+func ParseFiles(files ...File) (*Set, error) {
+	p := &parser{set: &Set{tools: map[ledger.Tool]Contract{}}, tools: map[ledger.Tool]place{}}
+	for _, f := range files {
+		r := &reader{file: f.Name}
+		if root := r.document(f.Data); root != nil {
+			p.file(r, root)
 		}
-		r.fault(at, "must be one valid YAML document that begins with tools:")
-		return nil
+		slices.SortStableFunc(r.faults, func(a, b error) int { return a.(*Error).Line - b.(*Error).Line })
+		p.faults = append(p.faults, r.faults...)
+		p.set.warnings = append(p.set.warnings, r.warnings...)
 	}
-	root := &document
-	if root.Kind == yaml.DocumentNode && len(root.Content) == 1 {
-		root = root.Content[0]
+	p.together()
+	if len(p.faults) > 0 {
+		return nil, errors.Join(p.faults...)
 	}
-	top := r.section(root, "the file", &declaration{}, []string{"tools", "strict"})
-	set := &Set{tools: map[ledger.Tool]ledger.Contract{}}
-	set.strict, _ = top.boolean("strict")
+	return p.set, nil
+}
+
+// place is where something was declared.
+type place struct {
+	reader *reader
+	node   *yaml.Node
+}
+
+func (p place) String() string { return fmt.Sprintf("%s:%d", p.reader.file, p.node.Line) }
+
+// parser gathers a set out of files.
+type parser struct {
+	set    *Set
+	strict *place // where strict was first given
+	tools  map[ledger.Tool]place
+	faults []error
+}
+
+func (p *parser) file(r *reader, root *yaml.Node) {
+	top := r.section(root, "the file", &object{}, []string{"tools", "strict"})
+	if root.Kind != yaml.MappingNode || len(root.Content) == 0 { // has been told
+		return
+	}
+	p.strictness(top)
 	tools := top.fields["tools"]
 	switch {
-	case root.Kind != yaml.MappingNode: // has been told
-		return nil
-	case tools == nil:
+	case tools == nil && !top.has("strict") && len(r.faults) == 0:
 		r.fault(root, "tools is missing; write tools: {name: {effect: unsafe}}")
-		return nil
+		return
+	case tools == nil:
+		return
 	case tools.Kind != yaml.MappingNode || len(tools.Content) == 0:
 		r.fault(tools, "tools must be a mapping of at least one tool's name to its contract; write tools: {name: {effect: unsafe}}")
-		return nil
+		return
 	}
 	for i := 0; i+1 < len(tools.Content); i += 2 {
 		name, body := tools.Content[i], tools.Content[i+1]
 		tool := ledger.Tool(name.Value)
-		_, twice := set.tools[tool]
+		other, twice := p.tools[tool]
 		switch {
 		case name.Kind != yaml.ScalarNode || name.ShortTag() != "!!str" || !toolForm.MatchString(name.Value):
-			r.fault(name, "a tool's name must be a letter and then up to 127 letters, digits, '_', '.', '-'")
+			r.fault(name, "a tool's name must be %s", toolRule)
 		case twice:
-			r.fault(name, "the tool has two contracts; keep one of the two")
+			r.tool = tool
+			r.fault(name, "the tool has two contracts, the other one at %s; keep one of the two", other)
 		default:
-			set.tools[tool] = r.tool(tool, body)
+			r.tool = tool
+			p.tools[tool] = place{r, name}
+			p.set.tools[tool] = r.contract(tool, body)
 		}
+		r.tool = ""
 	}
-	return set
 }
 
-func (r *reader) tool(tool ledger.Tool, node *yaml.Node) ledger.Contract {
-	c := ledger.DefaultContract(tool)
-	var said declaration
-	s := r.section(node, "", &said,
-		[]string{
-			"effect", "lease", "send_within", "require_intent_time", "while_unknown", "max_attempts", "attributes", "request", "answers",
-			"recovery", "replay", "retention",
-		},
-		"unique", "max_unknown", "irreversible", "approval", "compensation", "resolve")
-	if node.Kind != yaml.MappingNode {
+func (p *parser) strictness(top section) {
+	if !top.has("strict") {
+		return
+	}
+	strict := false
+	top.boolean("strict", &strict)
+	switch {
+	case p.strict == nil:
+		p.strict = &place{top.reader, top.fields["strict"]}
+		p.set.strict = strict
+	case strict != p.set.strict:
+		top.fault(top.fields["strict"], "strict must be the same in every file of a set, and is otherwise at %s; keep one of the two", *p.strict)
+	}
+}
+
+// together judges what no contract shows by itself.
+func (p *parser) together() {
+	if len(p.set.tools) == 0 && len(p.faults) == 0 {
+		e := &Error{Rule: "tools is missing; write tools: {name: {effect: unsafe}}"}
+		if p.strict != nil {
+			e = p.strict.reader.errorAt(p.strict.node, "%s", e.Rule)
+		}
+		p.faults = append(p.faults, e)
+	}
+	for _, tool := range slices.Sorted(maps.Keys(p.set.tools)) {
+		c := p.set.tools[tool]
+		if c.Compensation == "" || c.Compensation == tool { // a tool that undoes itself has been told
+			continue
+		}
+		r, node := p.tools[tool].reader, c.compensationAt
+		r.tool = tool
+		by, declared := p.set.tools[c.Compensation]
+		switch {
+		case !declared && p.set.strict:
+			p.faults = append(p.faults, r.errorAt(node, "compensation.tool has no contract in this set, and strict refuses tools without one; declare it, or correct the name"))
+		case !declared:
+			p.set.warnings = append(p.set.warnings, r.errorAt(node, "compensation.tool has no contract in this set, so that it is unsafe and settled by people; declare it, or correct the name"))
+		case by.Effect == ledger.Read:
+			p.faults = append(p.faults, r.errorAt(node, "compensation.tool must have an effect of its own, and is declared as read; name the tool that undoes this one"))
+		}
+		r.tool = ""
+	}
+}
+
+// contract reads what is declared about one tool.
+func (r *reader) contract(tool ledger.Tool, node *yaml.Node) Contract {
+	c := Contract{Contract: ledger.DefaultContract(tool)}
+	defer r.tell(len(r.faults))
+	said := &object{}
+	s := r.section(node, "", said, []string{
+		"effect", "irreversible", "lease", "send_within", "max_attempts", "request", "unique", "while_unknown", "require_intent_time", "max_unknown",
+		"attributes", "answers", "recovery", "replay", "retention", "compensation", "approval", "resolve",
+	})
+	if node.Kind != yaml.MappingNode || len(node.Content) == 0 {
 		return c
 	}
-	effect, ok := s.choice("effect", "read", "idempotent", "keyed", "unsafe")
-	if ok {
-		c.Effect = []ledger.Effect{ledger.Read, ledger.Idempotent, ledger.Keyed, ledger.Unsafe}[effect]
-	} else if !s.has("effect") {
-		r.fault(node, "effect is missing; write effect: unsafe unless you know that a repeat is harmless (read, idempotent) or is recognised by its key (keyed)")
-	}
+	effect(s, &c.Contract)
+	s.boolean("irreversible", &c.Irreversible)
 	// A query has no effect that an old key could repeat.
 	c.RequireIntentTime = c.Effect != ledger.Read
-	if v, ok := s.boolean("require_intent_time"); ok {
-		c.RequireIntentTime = v
-	}
-	allow, _ := s.choice("while_unknown", "block", "allow")
-	c.AllowWhileUnknown = allow == 1
-	if n, ok := s.number("max_attempts", maxStarts); ok {
-		c.MaxAttempts = uint32(n)
-	}
+	s.boolean("require_intent_time", &c.RequireIntentTime)
+	c.AllowWhileUnknown = s.choice("while_unknown", "block", "allow") == 1
+	number(s, "max_attempts", maxStarts, &c.MaxAttempts)
+	number(s, "max_unknown", maxUnknowns, &c.MaxUnknown)
 	c.Attributes = s.list("attributes", wordRule, wordForm.MatchString)
 
-	leases(s, &c)
-	request(s, &c)
-	answers(s, &c)
+	leases(s, &c.Contract)
+	request(s, &c.Contract)
+	unique(s, &c.Contract)
+	answers(s, &c.Contract)
 	recovery(s, &c)
 	replay(s, &c)
-	retention(s, &c)
-	c.Version = said.version(string(tool))
+	retention(s, &c.Contract)
+	compensation(s, &c)
+	people(s, &c.Contract)
+	harmless(s, &c)
+	r.unserved(s)
+	c.stored = storedForm(tool, said)
+	c.effective = said
+	c.Version = versionOf(c.stored)
 	return c
+}
+
+// notYet are keys that are read, kept and part of the version, and on which this release does not act.
+var notYet = []string{
+	"irreversible", "unique", "max_unknown", "recovery.probe.http", "recovery.probe.grpc", "recovery.inspect", "recovery.limits", "replay.rule",
+	"retention.history", "retention.tombstone", "compensation",
+}
+
+// unserved warns of what is declared and not acted on: whoever relies on it would be wrong without a word.
+func (r *reader) unserved(s section) {
+	for _, path := range notYet {
+		node := s.node
+		for _, key := range strings.Split(path, ".") {
+			if node = child(node, key); node == nil {
+				break
+			}
+		}
+		if node != nil && node.Value != "false" {
+			r.warnings = append(r.warnings, r.errorAt(node, "%s is not acted on in this release", path))
+		}
+	}
+}
+
+func child(node *yaml.Node, key string) *yaml.Node {
+	if node.Kind != yaml.MappingNode {
+		return nil
+	}
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		if node.Content[i].Value == key {
+			return node.Content[i+1]
+		}
+	}
+	return nil
+}
+
+func effect(s section, c *ledger.Contract) {
+	if !s.has("effect") {
+		s.fault(s.node, "effect is missing; write effect: unsafe unless you know that a repeat is harmless (read, idempotent) or is recognised by its key (keyed)")
+		return
+	}
+	words := []string{"read", "idempotent", "keyed", "unsafe"}
+	class := s.choice("effect", words...)
+	c.Effect = []ledger.Effect{ledger.Read, ledger.Idempotent, ledger.Keyed, ledger.Unsafe}[class]
+	s.said.set("effect", words[class]) // it has no usual value
 }
 
 func request(s section, c *ledger.Contract) {
@@ -157,6 +266,7 @@ func request(s section, c *ledger.Contract) {
 		s.fault(node, "request.fields must be a mapping of 1 to %d top-level fields; write fields: {amount: {category: amount}}", maxFields)
 		return
 	}
+	said := fields.said.sub("fields")
 	c.Categories = make(map[string]string, len(node.Content)/2)
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		name, body := node.Content[i], node.Content[i+1]
@@ -170,7 +280,7 @@ func request(s section, c *ledger.Contract) {
 			continue
 		}
 		// Messages name the field: names are the owner's schema, not a request's content. In quotes, as they may hold anything.
-		f := s.section(body, fmt.Sprintf("request.fields.%q", name.Value), s.said, []string{"category"}, "type", "currency", "default")
+		f := s.section(body, fmt.Sprintf("request.fields.%q", name.Value), said.sub(name.Value), []string{"category"}, "type", "currency", "default")
 		category := f.fields["category"]
 		switch {
 		case body.Kind != yaml.MappingNode: // has been told
@@ -180,28 +290,7 @@ func request(s section, c *ledger.Contract) {
 			s.fault(category, "%s.category must be %s, and not %s", f.at, categoryRule, strings.Join(reserved, " or "))
 		default:
 			c.Categories[name.Value] = category.Value
-			s.said.say(f.path("category"), category.Value)
+			f.said.set("category", category.Value)
 		}
 	}
-}
-
-func answers(s section, c *ledger.Contract) {
-	a := s.sub("answers", []string{"declined", "invalid", "sticky"})
-	declined := a.list("declined", wordRule, wordForm.MatchString)
-	invalid := a.list("invalid", wordRule, wordForm.MatchString)
-	if slices.ContainsFunc(invalid, func(code string) bool { return slices.Contains(declined, code) }) {
-		s.fault(a.where("invalid"), "answers.declined and answers.invalid share a code; keep it in one of the two")
-	}
-	c.RejectCodes = slices.Sorted(slices.Values(slices.Concat(declined, invalid)))
-	c.StickyAnswers, _ = a.boolean("sticky")
-	if c.StickyAnswers && len(c.RejectCodes) == 0 {
-		s.fault(a.where("sticky"), "answers.sticky needs codes that stick; write answers: {declined: [code], sticky: true}")
-	}
-}
-
-func replay(s section, c *ledger.Contract) {
-	r := s.sub("replay", []string{"schemas", "payload_limit", "result_attributes"}, "rule")
-	c.Schemas = r.list("schemas", wordRule, wordForm.MatchString)
-	r.size("payload_limit", maxPayload, &c.PayloadLimit)
-	c.ResultAttributes = r.list("result_attributes", wordRule, wordForm.MatchString)
 }

@@ -6,13 +6,31 @@ import (
 	"maps"
 	"slices"
 
+	"go.yaml.in/yaml/v4"
+
 	"github.com/opsledger/opsledger/ledger"
 )
 
-// Set is what one file declares. It never changes after it was made; the zero value declares nothing.
+// Contract is all that is declared about one tool: the plain values by which operations are decided, and what is run besides.
+type Contract struct {
+	ledger.Contract
+	// Probe says how the target is asked; nil: it can't be.
+	Probe *Probe
+	// Inspect says how the target is asked for the version of a resource; nil: it can't be.
+	Inspect *Inspect
+	// Replay judges who may see a result; nil: whom the policy lets.
+	Replay *Rule
+
+	stored         []byte // see Encode
+	effective      *object
+	compensationAt *yaml.Node
+}
+
+// Set is what the files of one place declare. It never changes after it was made; the zero value declares nothing.
 type Set struct {
-	strict bool
-	tools  map[ledger.Tool]ledger.Contract
+	strict   bool
+	tools    map[ledger.Tool]Contract
+	warnings []*Error
 }
 
 var _ ledger.Contracts = (*Set)(nil)
@@ -23,7 +41,13 @@ func (s *Set) Contract(tool ledger.Tool) (ledger.Contract, bool) {
 	if !ok {
 		return ledger.DefaultContract(tool), false
 	}
-	return c, true
+	return c.Contract, true
+}
+
+// Declared is all that is declared about a tool; false: nothing is.
+func (s *Set) Declared(tool ledger.Tool) (Contract, bool) {
+	c, ok := s.tools[tool]
+	return c, ok
 }
 
 // Strict reports whether tools without a contract are to be refused.
@@ -31,3 +55,6 @@ func (s *Set) Strict() bool { return s.strict }
 
 // Tools are the declared tools, sorted.
 func (s *Set) Tools() []ledger.Tool { return slices.Sorted(maps.Keys(s.tools)) }
+
+// Warnings are what is allowed and looks like a mistake.
+func (s *Set) Warnings() []*Error { return slices.Clone(s.warnings) }

@@ -7,7 +7,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,40 +23,107 @@ import (
 // every poll that still finds it. It is called from the reloading goroutine and must not block.
 type Report func(err error)
 
-// errUnstable says that the file changed while it was read; the next poll reads it again.
-var errUnstable = errors.New("the contracts' file changed while it was read")
+// errUnstable says that a file changed while it was read; the next poll reads it again.
+var errUnstable = errors.New("the contracts changed while they were read")
 
-// Source keeps the last good contracts of a file. It compares contents, not times: a symbolic link that is moved elsewhere is a change
-// like any other. Any number of goroutines may ask it.
+// Read gives the files of a path: itself, or those of a directory whose names end in .yaml or .yml. Together they are one set. What begins
+// with a dot is passed over, as it is what mounts of orchestrators keep their links in; directories below are refused, lest a
+// contract in one be missed without a word.
+func Read(path string) ([]File, error) {
+	about, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("read contracts: %w", err)
+	}
+	if !about.IsDir() {
+		data, err := readFile(path)
+		return []File{{Name: path, Data: data}}, err
+	}
+	entries, err := os.ReadDir(path) // sorted
+	if err != nil {
+		return nil, fmt.Errorf("read contracts: %w", err)
+	}
+	var files []File
+	for _, entry := range entries {
+		full := filepath.Join(path, entry.Name())
+		if strings.HasPrefix(entry.Name(), ".") {
+			continue
+		}
+		about, err := os.Stat(full) // of what a link leads to
+		switch ext := filepath.Ext(full); {
+		case err != nil:
+			return nil, fmt.Errorf("read contracts: %w", err)
+		case about.IsDir():
+			return nil, &Error{File: full, Rule: "contracts are read from the files of one directory, not from directories below it; move the files up, or begin its name with a dot"}
+		case ext != ".yaml" && ext != ".yml":
+			continue
+		}
+		data, err := readFile(full)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, File{Name: full, Data: data})
+	}
+	if len(files) == 0 {
+		return nil, &Error{File: path, Rule: "has no file whose name ends in .yaml; write one that begins with tools:"}
+	}
+	return files, nil
+}
+
+// readFile reads no more of a file than is needed to know that it is too long.
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read contracts: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("read contracts: %w", err)
+	}
+	return data, nil
+}
+
+// Load reads and checks the contracts of a file or directory. The error joins every fault found, each an *Error, or is the operating
+// system's.
+func Load(path string) (*Set, error) {
+	files, err := Read(path)
+	if err != nil {
+		return nil, err
+	}
+	return ParseFiles(files...)
+}
+
+// Source keeps the last good contracts of a file or directory. It compares contents, not times: a symbolic link that is moved elsewhere
+// is a change like any other. Any number of goroutines may ask it.
 type Source struct {
 	path   string
 	report Report
 
 	current atomic.Pointer[Set]
 
-	mu      sync.Mutex // held while the file is read; guards what follows
-	inForce []byte
+	mu      sync.Mutex // held while the files are read; guards what follows
+	inForce []File
 	failed  string // the last fault; "" while all is well
 }
 
 var _ ledger.Contracts = (*Source)(nil)
 
-// Open reads the file for the first time; an error means that there are no contracts at all. report may be nil.
+// Open reads the file or directory for the first time; an error means that there are no contracts at all. report may be nil.
 func Open(path string, report Report) (*Source, error) {
 	if report == nil {
 		report = func(error) {}
 	}
 	s := &Source{path: path, report: report}
-	data, err := readStable(path)
+	files, err := readStable(path)
 	if err != nil {
 		return nil, err
 	}
-	set, err := Parse(path, data)
+	set, err := ParseFiles(files...)
 	if err != nil {
 		return nil, err
 	}
 	s.current.Store(set)
-	s.inForce = data
+	s.inForce = files
 	return s, nil
 }
 
@@ -67,25 +138,25 @@ func (s *Source) Contract(tool ledger.Tool) (ledger.Contract, bool) {
 // Strict reports whether tools without a contract are to be refused now.
 func (s *Source) Strict() bool { return s.Current().Strict() }
 
-// Reload reads the file now and puts changed and good contracts into force. After an error what is in force stays.
+// Reload reads them now and puts changed and good contracts into force. After an error what is in force stays.
 func (s *Source) Reload() (changed bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	data, err := readStable(s.path)
-	if err == nil && bytes.Equal(data, s.inForce) {
+	files, err := readStable(s.path)
+	if err == nil && same(files, s.inForce) {
 		s.settle(nil)
 		return false, nil
 	}
 	var set *Set
 	if err == nil {
-		set, err = Parse(s.path, data)
+		set, err = ParseFiles(files...)
 	}
 	if err != nil {
 		s.settle(err)
 		return false, err
 	}
 	s.current.Store(set)
-	s.inForce = data
+	s.inForce = files
 	s.failed = ""
 	s.report(nil)
 	return true, nil
@@ -117,19 +188,24 @@ func (s *Source) Run(ctx context.Context, interval time.Duration) {
 	}
 }
 
-// readStable reads until two readings in a row agree: the first half of a file that is being written can be good YAML with fewer tools.
-func readStable(path string) ([]byte, error) {
+// readStable reads until two readings in a row agree: the first half of a file that is being written can be good YAML with fewer tools, and
+// so can the first files of a directory.
+func readStable(path string) ([]File, error) {
 	const readings = 4
-	var last []byte
+	var last []File
 	for i := range readings {
-		data, err := os.ReadFile(path)
+		files, err := Read(path)
 		if err != nil {
-			return nil, fmt.Errorf("read contracts: %w", err)
+			return nil, err
 		}
-		if i > 0 && bytes.Equal(data, last) {
-			return data, nil
+		if i > 0 && same(files, last) {
+			return files, nil
 		}
-		last = data
+		last = files
 	}
 	return nil, errUnstable
+}
+
+func same(a, b []File) bool {
+	return slices.EqualFunc(a, b, func(a, b File) bool { return a.Name == b.Name && bytes.Equal(a.Data, b.Data) })
 }

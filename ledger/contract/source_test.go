@@ -8,9 +8,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/opsledger/opsledger/ledger"
 )
@@ -82,6 +85,86 @@ func TestThereIsNoSourceWithoutAGoodFile(t *testing.T) {
 	var fault *Error
 	if _, err := Open(path, nil); !errors.As(err, &fault) {
 		t.Errorf("broken file: %v", err)
+	}
+}
+
+func TestADirectoryIsOneSet(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	write(t, at("b.yaml"), "tools: {b: {effect: read}}")
+	write(t, at("a.yml"), "strict: true\ntools: {a: {effect: unsafe, compensation: {tool: b2, require_unchanged: false}}}")
+	write(t, at("c.yaml"), "tools: {b2: {effect: keyed}}")
+	write(t, at("README.md"), "tools: {")
+	write(t, at(".hidden.yaml"), "tools: {")
+	if err := os.Mkdir(at("..data"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var told []error
+	s, err := Open(dir, func(err error) { told = append(told, err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]ledger.Tool{"a", "b", "b2"}, s.Current().Tools()); diff != "" || !s.Strict() {
+		t.Errorf("strict %v, tools %s", s.Strict(), diff)
+	}
+	step := func(what string, wantChanged bool, wantErr string, tools ...ledger.Tool) {
+		t.Helper()
+		changed, err := s.Reload()
+		if changed != wantChanged || (err != nil) != (wantErr != "") || err != nil && !strings.Contains(err.Error(), wantErr) {
+			t.Errorf("%s: changed %v, error %v; want %v, %q", what, changed, err, wantChanged, wantErr)
+		}
+		if diff := cmp.Diff(tools, s.Current().Tools()); diff != "" {
+			t.Errorf("%s: %s", what, diff)
+		}
+	}
+	all := []ledger.Tool{"a", "b", "b2"}
+	step("nothing new", false, "", all...)
+	write(t, at("d.yaml"), "tools:\n  b: {effect: read}")
+	step("a tool in two files", false, at("d.yaml")+":2: b: the tool has two contracts, the other one at "+at("b.yaml")+":1", all...)
+	write(t, at("d.yaml"), "tools: {d: {effect: read}}")
+	step("another file", true, "", "a", "b", "b2", "d")
+	write(t, at("d.yaml"), "strict: false\ntools: {d: {effect: read}}")
+	step("two words on strict", false, at("d.yaml")+":1: strict must be the same in every file of a set, and is otherwise at "+at("a.yml")+":1", "a", "b", "b2", "d")
+	write(t, at("d.yaml"), "strict: true")
+	step("a file without tools", true, "", all...)
+	if err := os.Remove(at("c.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	step("a tool that another one needs is gone", false, "compensation.tool has no contract in this set", all...)
+	write(t, at("c.yaml"), "tools: {b2: {effect: keyed}}")
+	if err := os.Mkdir(at("more"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	step("a directory below", false, at("more")+": contracts are read from the files of one directory", all...)
+	if err := os.Remove(at("more")); err != nil {
+		t.Fatal(err)
+	}
+	step("all well again", false, "", all...)
+	if err := os.Symlink(at("nowhere"), at("e.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	step("a link to nothing", false, "no such file", all...)
+	good := []bool{false, true, false, true, false, false, true, false}
+	for i, err := range told {
+		if len(told) != len(good) || (err == nil) != good[i] {
+			t.Fatalf("%d reports, want %v: %v", len(told), good, told)
+		}
+	}
+}
+
+func TestNoContractsToRead(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := Load(dir); err == nil || err.Error() != dir+": has no file whose name ends in .yaml; write one that begins with tools:" {
+		t.Errorf("an empty directory: %v", err)
+	}
+	write(t, filepath.Join(dir, "a.yaml"), "strict: true")
+	if _, err := Load(dir); err == nil || !strings.Contains(err.Error(), "a.yaml:1: tools is missing") {
+		t.Errorf("a directory without tools: %v", err)
+	}
+	write(t, filepath.Join(dir, "a.yaml"), "tools: {t: {effect: 1}}")
+	write(t, filepath.Join(dir, "b.yaml"), "tools: {u: {effect: 2}}")
+	if _, err := Load(dir); err == nil || !strings.Contains(err.Error(), "a.yaml:1: t: effect") || !strings.Contains(err.Error(), "b.yaml:1: u: effect") {
+		t.Errorf("faults in two files: %v", err)
 	}
 }
 

@@ -145,7 +145,7 @@ func watch(t *testing.T, store string) *watched {
     effect: keyed
     attributes: [order_id]
     request: {fields: {note: {category: body}, to: {category: recipient}}}
-    recovery: {method: probe, key_retention: 24h, effect_within: 120s, verify: [body]}
+    recovery: {method: probe, probe: external, key_retention: 24h, effect_within: 120s, verify: [body]}
     replay: {schemas: ["note.write.result/1"]}
   ` + planted + `: {effect: unsafe}
 `

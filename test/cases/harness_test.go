@@ -152,26 +152,26 @@ const contractsText = `tools:
     effect: keyed
     lease: {default: 30s, max: 60s, total: 60s}
     request: {fields: {title: {category: title}, queue: {category: target}}}
-    recovery: {method: probe, key_retention: 24h, effect_within: 60s, verify: [title, target]}
+    recovery: {method: probe, probe: external, key_retention: 24h, effect_within: 60s, verify: [title, target]}
   card.charge:
     effect: keyed
     lease: {default: 30s, max: 60s, total: 60s}
     request: {fields: {amount: {category: amount}, to: {category: recipient}, currency: {category: amount}}}
-    recovery: {method: probe, key_retention: 24h, effect_within: 60s, verify: [amount]}
+    recovery: {method: probe, probe: external, key_retention: 24h, effect_within: 60s, verify: [amount]}
   card.refund:
     effect: keyed
     lease: {default: 30s, max: 60s, total: 60s}
     request: {fields: {amount: {category: amount}}}
-    recovery: {method: probe, key_retention: 24h, effect_within: 60s, verify: [amount]}
+    recovery: {method: probe, probe: external, key_retention: 24h, effect_within: 60s, verify: [amount]}
   file.upload:
     effect: keyed
     lease: {default: 30s, max: 60s, total: 60s}
     send_within: 1s
-    recovery: {method: probe, key_retention: 24h, effect_within: 60s, verify: []}
+    recovery: {method: probe, probe: external, key_retention: 24h, effect_within: 60s, verify: []}
   file.delete:
     effect: keyed
     lease: {default: 30s, max: 60s, total: 60s}
-    recovery: {method: probe, key_retention: 24h, effect_within: 60s, verify: []}
+    recovery: {method: probe, probe: external, key_retention: 24h, effect_within: 60s, verify: []}
 `
 
 // authority is the cases' own CA: "root A".

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package contract
+
+import "github.com/opsledger/opsledger/ledger"
+
+// Inspect says how a target is asked whether a resource is as the original left it: exactly one of its fields is set.
+type Inspect struct {
+	HTTP *Look
+	// GRPC is the address of the owner's EvidenceService.
+	GRPC string
+}
+
+// Look is that question over HTTP. Like a Query, it does no I/O.
+type Look struct {
+	question
+	version, gone *program
+}
+
+// URL to ask about what an operation left.
+func (l *Look) URL(op *ledger.Operation, left ledger.ResourceRef) (string, error) {
+	return l.address.fill(known(op, left))
+}
+
+// Judge compares what is there with what was left.
+func (l *Look) Judge(a Answer, op *ledger.Operation, left ledger.ResourceRef) (ledger.Inspection, ledger.ResourceRef) {
+	current := left
+	current.Version = ""
+	if noAnswer(a.Status) != 0 {
+		return ledger.InspectIndeterminate, current
+	}
+	vars := answerVariables(a, op)
+	switch hear(l.gone, vars) {
+	case yes:
+		return ledger.InspectGone, current
+	case broken:
+		return ledger.InspectIndeterminate, current
+	}
+	current.Version = text(l.version, vars, longestVersion)
+	switch good := a.Status < 300; {
+	case current.Version == "" && !good:
+		return ledger.InspectIndeterminate, current
+	case current.Version == "" || left.Version == "": // a later look will not know more
+		return ledger.InspectNoVersion, current
+	case current.Version == left.Version:
+		return ledger.InspectUnchanged, current
+	default:
+		return ledger.InspectChanged, current
+	}
+}
