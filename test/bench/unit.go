@@ -38,7 +38,7 @@ tools:
     lease: {default: 30s, max: 60s, total: 90s}
     send_within: 20s
     request: {fields: {amount: {category: amount}, currency: {category: amount}, recipient: {category: recipient}}}
-    recovery: {method: probe, key_retention: 24h, effect_within: 2m, verify: [amount, recipient]}
+    recovery: {method: probe, probe: external, key_retention: 24h, effect_within: 2m, verify: [amount, recipient]}
     replay: {schemas: ["bench.charge.result/1"]}
 `
 
