@@ -25,9 +25,9 @@ import (
 //   - Byte-exact strings: nothing is folded, trimmed or normalised.
 //
 // Errors are ErrStoreUnavailable, ErrRecordTooNew (a Refusal with the record's identity; a bare one is about an event), or what the decide
-// function returned; where too many calls wait, ErrRateLimited for a new operation and ErrStoreUnavailable for one that exists, each in a
-// Refusal that says when to try again. Any other is a fault of the code: a change that a constraint refuses or that does not fit what was
-// read, or two keys with one operation id; trying again does not help.
+// function returned; where too many calls wait, ErrRateLimited for what would begin something and ErrStoreUnavailable for what is said of
+// an operation that exists, each in a Refusal that says when to try again. Any other is a fault of the code: a change that a constraint
+// refuses or that does not fit what was read, or two keys with one operation id; trying again does not help.
 type Store interface {
 	// Update reads what the read set names in one transaction, calls decide with it, and writes the change that it returns. A race that was
 	// lost reads and decides again, a bounded number of times. A decision that writes nothing is always taken on a fresh read. decide

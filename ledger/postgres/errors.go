@@ -76,6 +76,12 @@ func isHeld(err error) bool {
 	return errors.As(err, &pg) && pg.Code == lockNotAvailable
 }
 
+// isCanceled reports whether a statement took longer than it may.
+func isCanceled(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == queryCanceled
+}
+
 // oneMayBeAtFault reports whether a batch has failed by something that may be the matter of one of its calls alone.
 func oneMayBeAtFault(err error) bool {
 	var pg *pgconn.PgError
@@ -86,7 +92,7 @@ func oneMayBeAtFault(err error) bool {
 	case integrityClass, dataClass, rollbackClass, limitClass:
 		return true
 	default:
-		return pg.Code == lockNotAvailable || pg.Code == queryCanceled
+		return isHeld(err) || isCanceled(err)
 	}
 }
 

@@ -3,6 +3,7 @@
 package postgres
 
 import (
+	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,3 +13,14 @@ import (
 func InTxAt(tx pgx.Tx, now func(database time.Time) time.Time) *TxStore {
 	return &TxStore{tx: tx, clock: now}
 }
+
+// ManyRows has every write made by the statements for many rows, until the test ends.
+func ManyRows(t *testing.T) {
+	t.Helper()
+	single = 0
+	t.Cleanup(func() { single = 1 })
+}
+
+// ReadsWaiting is how many calls wait to be read for, WritesWaiting how many to be written.
+func ReadsWaiting(s *Store) int  { return s.reads.Waiting() }
+func WritesWaiting(s *Store) int { return s.writes.Waiting() }

@@ -24,35 +24,34 @@ type (
 )
 
 const (
-	// defaultBatch is how many calls go into one batch, defaultQueue how many may wait for one.
-	defaultBatch = 512
-	defaultQueue = 8192
+	// defaultBatch is how many calls go into one batch, defaultQueue how many may wait for one, defaultBatches how many are under way.
+	defaultBatch   = 512
+	defaultQueue   = 8192
+	defaultBatches = 2
 	// crowd is how many calls have to wait before a second batch begins beside the first.
 	crowd = 256
-	// parts is into how many a batch that has failed is taken apart.
-	parts = 16
+	// pieces are what a batch that has failed is taken apart into.
+	pieces = 16
+	// rowsPerStatement: finding an element of an array of texts takes time in proportion to its place.
+	rowsPerStatement = 128
 )
 
 // errAlone says that a write has to be made outside of a batch, where it keeps nobody waiting.
 var errAlone = errors.New("the row is held by another transaction")
 
 func (s *Store) openLanes() {
-	o := coalesce.Options{Batch: s.opts.Batch, Queue: s.opts.Queue, Crowd: crowd}
-	if o.Batch <= 0 {
-		o.Batch = defaultBatch
+	for _, o := range []struct {
+		of        *int
+		otherwise int
+	}{{&s.opts.Batch, defaultBatch}, {&s.opts.Queue, defaultQueue}, {&s.opts.ReadBatches, defaultBatches}, {&s.opts.WriteBatches, defaultBatches}} {
+		if *o.of <= 0 {
+			*o.of = o.otherwise
+		}
 	}
-	if o.Queue <= 0 {
-		o.Queue = defaultQueue
-	}
-	reads, writes := o, o
-	if reads.Batches = s.opts.ReadBatches; reads.Batches <= 0 {
-		reads.Batches = 2
-	}
-	if writes.Batches = s.opts.WriteBatches; writes.Batches <= 0 {
-		writes.Batches = 2
-	}
-	s.reads = coalesce.New(reads, s.readBatch)
-	s.writes = coalesce.New(writes, s.writeBatch)
+	lane := coalesce.Options{Batch: s.opts.Batch, Queue: s.opts.Queue, Crowd: crowd, Batches: s.opts.ReadBatches}
+	s.reads = coalesce.New(lane, s.readBatch)
+	lane.Batches = s.opts.WriteBatches
+	s.writes = coalesce.New(lane, s.writeBatch)
 }
 
 // onBatch runs what a batch does on a connection, under a bound of its own: no caller's end ends it for the others.
@@ -130,25 +129,29 @@ func (s *Store) readTogether(calls []*readCall) {
 }
 
 // writeBatch makes many writes in one transaction. Each is a compare-and-swap of its own, and is told whether it has lost its race. Of
-// two writes of one row the first is in the batch; the other one could only lose.
+// two writes of one row the first is in the batch. The other one could only lose, and is told so when it can read what it lost to.
 func (s *Store) writeBatch(calls []*writeCall) {
 	s.stats.writeBatches.Add(1)
 	s.stats.writes.Add(uint64(len(calls)))
 	seen := make(map[ledger.OperationID]bool, len(calls))
-	together := make([]*writeCall, 0, len(calls))
+	together, second := make([]*writeCall, 0, len(calls)), []*writeCall(nil)
 	for _, c := range calls {
-		if !c.In.touches() {
-			if seen[c.In.id] {
-				c.Answer(struct{}{}, errRace)
-				continue
-			}
+		switch {
+		case c.In.touches():
+			together = append(together, c)
+		case seen[c.In.id]:
+			second = append(second, c)
+		default:
 			seen[c.In.id] = true
+			together = append(together, c)
 		}
-		together = append(together, c)
 	}
 	// Transactions that take their locks in one order wait for each other, but not in a circle.
 	slices.SortStableFunc(together, func(a, b *writeCall) int { return bytes.Compare(a.In.id[:], b.In.id[:]) })
 	s.writeTogether(together)
+	for _, c := range second {
+		c.Answer(struct{}{}, errRace)
+	}
 }
 
 func (s *Store) writeTogether(calls []*writeCall) {
@@ -186,7 +189,7 @@ func (s *Store) writeTogether(calls []*writeCall) {
 // refuses, or one that another transaction holds.
 func apart[C any](calls []C, run func([]C)) {
 	var group sync.WaitGroup
-	for part := range slices.Chunk(calls, (len(calls)+parts-1)/parts) {
+	for part := range slices.Chunk(calls, (len(calls)+pieces-1)/pieces) {
 		group.Go(func() { run(part) })
 	}
 	group.Wait()
@@ -263,11 +266,13 @@ func queueWrites(b *pgx.Batch, writes []write, won map[ledger.OperationID]bool) 
 		return rows.Err()
 	}
 	// An insert may have to wait for another transaction's, and does so before this one has locked a row.
-	if len(inserts) > 0 {
-		b.Queue(insertRows, insertArgs(inserts)...).Query(note)
+	for some := range slices.Chunk(inserts, rowsPerStatement) {
+		sql, given := inserted(some)
+		b.Queue(sql, given...).Query(note)
 	}
-	if len(updates) > 0 {
-		b.Queue(updateRows, updateArgs(updates)...).Query(note)
+	for some := range slices.Chunk(updates, rowsPerStatement) {
+		sql, given := updated(some)
+		b.Queue(sql, given...).Query(note)
 	}
 	if len(touches) > 0 {
 		b.Queue(touchRows, touches).Exec(unread)

@@ -5,6 +5,7 @@ package postgres
 import (
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -13,16 +14,18 @@ import (
 	"github.com/opsledger/opsledger/test/pgtest"
 )
 
-// manyRows are open operations, all due, a tenth of them unknown, each with an event.
-var manyRows = `WITH o AS (INSERT INTO operations (` + allColumns + `, downstream_key)
+// openRows makes open operations, all due, a tenth of them unknown, each with an event.
+func openRows(n int) string {
+	return `WITH o AS (INSERT INTO operations (` + allColumns + `, downstream_key)
 	SELECT 1, CASE WHEN i % 10 = 0 THEN 5 ELSE 1 END, 1, '', 0, 1, 1, sha256(i::text::bytea), now() - i * interval '1 second', 1, '', 4, 0, 0, '', '', 0, NULL, NULL, NULL, 0,
 		FALSE, FALSE, FALSE, FALSE, 0, 0, FALSE, NULL, NULL, now() + i * interval '1 second', 0, NULL, NULL, FALSE,
 		'', NULL, NULL, NULL, NULL, FALSE, NULL, '{}',
 		gen_random_uuid(), sha256(i::text::bytea), 'scope-a', 'p', 'tool', 'task-' || i % 100, NULL, NULL, now() - i * interval '1 second',
 		NULL, NULL, NULL, 1, 's', 'c', sha256(i::text::bytea), NULL, md5(i::text)::uuid
-	FROM generate_series(1, 100000) i RETURNING id)
+	FROM generate_series(1, ` + strconv.Itoa(n) + `) i RETURNING id)
 	INSERT INTO events (operation_id, ` + names("", appendColumns) + `)
 	SELECT id, 1, 1, 1, now(), 2, 0, 2, 1, 'p', 'claim', id::text, '', 'c', NULL, '', NULL, sha256(''), id FROM o`
+}
 
 // TestPlans: a planner that takes a partial index for the compare-and-swap reads all open operations for each batch, one that takes none
 // reads all there are. It looks at the plans that fit all values, as the store has them made, and at those made for the values, as the
@@ -55,7 +58,7 @@ func TestPlans(t *testing.T) {
 		}
 	}
 	byID := map[string]string{
-		"insertRows": insertRows, "updateRows": updateRows, "touchRows": touchRows, "lockRow": lockRow, "selectRows": selectRows,
+		"insertOne": insertOne, "insertMany": insertMany, "updateOne": updateOne, "updateMany": updateMany, "touchRows": touchRows, "lockRow": lockRow, "selectRows": selectRows,
 		"selectPrior": selectPrior, "selectEvents": selectEvents,
 	}
 	scans := map[string][2]string{
@@ -68,7 +71,7 @@ func TestPlans(t *testing.T) {
 		case "empty, analysed", "many open rows, analysed":
 			run(others, "ANALYZE")
 		case "many open rows":
-			run(others, manyRows)
+			run(others, openRows(100_000))
 		}
 		for _, c := range []struct {
 			mode string
@@ -109,29 +112,32 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-var parameter = regexp.MustCompile(`\$(\d+)(::\w+\[\])?`)
+var parameter = regexp.MustCompile(`\$(\d+)(::\w+(?:\[\])?)?`)
 
 // explain returns the plan of a statement: without rows, all its parameters are NULL, else its arrays are that long, and a parameter that
 // is none is an id.
 func explain(t *testing.T, conn *pgx.Conn, sql string, rows int) string {
 	t.Helper()
-	values := map[string]string{}
+	given := map[string]string{}
 	for _, m := range parameter.FindAllStringSubmatch(sql, -1) {
-		kind := strings.TrimSuffix(m[2], "[]")
+		kind, array := strings.CutSuffix(m[2], "[]")
+		value := "NULL" + kind
+		if kind == "" || kind == "::uuid" {
+			value = "gen_random_uuid()"
+		}
+		if array {
+			value = fmt.Sprintf("array_fill(%s, ARRAY[%d])", value, rows)
+		}
 		switch {
-		case rows > 0 && kind == "::uuid":
-			values[m[1]] = fmt.Sprintf("array_fill(gen_random_uuid(), ARRAY[%d])", rows)
-		case rows > 0 && kind != "":
-			values[m[1]] = fmt.Sprintf("array_fill(NULL%s, ARRAY[%d])", kind, rows)
-		case rows > 0 && values[m[1]] == "":
-			values[m[1]] = "gen_random_uuid()"
-		case values[m[1]] == "":
-			values[m[1]] = "NULL"
+		case rows == 0:
+			given[m[1]] = "NULL"
+		case given[m[1]] == "":
+			given[m[1]] = value
 		}
 	}
-	args := make([]string, len(values))
+	args := make([]string, len(given))
 	for i := range args {
-		args[i] = values[fmt.Sprint(i+1)]
+		args[i] = given[strconv.Itoa(i+1)]
 	}
 	execute := "EXPLAIN EXECUTE statement"
 	if len(args) > 0 {

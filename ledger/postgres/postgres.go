@@ -59,9 +59,11 @@ type Options struct {
 	ApplicationName string
 	// Durable refuses each new connection to a server that may lose in a crash of its host what it has committed: see UnsafeSettings.
 	Durable bool
-	// Batch is how many calls are served together at most; 0: 512. Queue is how many may wait for that, reads and writes each; further
-	// ones are ErrRateLimited; 0: 8192.
-	Batch, Queue int
+	// Batch is how many calls are served together at most; 0: 512.
+	Batch int
+	// Queue is how many calls may wait for that at a time, to read and to write each; 0: 8192. Those who want to begin something may fill
+	// three quarters of it: who reports on what exists is refused last.
+	Queue int
 	// ReadBatches and WriteBatches may be under way at a time, each on a connection; a second one begins only where 256 calls wait.
 	// 0: 2 of each.
 	ReadBatches, WriteBatches int
@@ -113,6 +115,7 @@ type Store struct {
 	// alone has a place for each caller that may have a connection for itself, turns those who want one row.
 	alone chan struct{}
 	turns turns
+	mark  mark
 	stats counters
 	// life ends with Close.
 	life context.Context

@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/opsledger/opsledger/ledger"
-	"github.com/opsledger/opsledger/ledger/coalesce"
 )
 
 // readError keeps the errors that mean something, and hides the rest.
@@ -73,11 +72,8 @@ func (s *Store) Get(ctx context.Context, op ledger.OperationID) (ledger.Operatio
 	}
 	defer done()
 	for i := 1; ; i++ {
-		v, err := s.reads.Do(ctx, ledger.ReadSet{ID: op})
-		switch {
-		case errors.Is(err, coalesce.ErrFull):
-			return ledger.Operation{}, time.Time{}, errFull
-		case i == maxFailures, ctx.Err() != nil, !connectionLost(err):
+		v, err := enqueue(ctx, s, s.reads, ledger.ReadSet{ID: op}, false)
+		if i == maxFailures || ctx.Err() != nil || !connectionLost(err) {
 			return got(v, err)
 		}
 	}
@@ -156,29 +152,6 @@ func (r reading) time(ctx context.Context) (time.Time, error) {
 	var database time.Time
 	err := r.again(ctx, func() error { return r.from.QueryRow(ctx, selectNow).Scan(&database) })
 	return r.clock.now(database), err
-}
-
-// Due returns a page of due operations.
-func (s *Store) Due(ctx context.Context, after ledger.DuePosition, limit int) ([]ledger.DuePosition, error) {
-	ctx, done, err := s.enter(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	return s.reading().due(ctx, after, limit)
-}
-
-func (r reading) due(ctx context.Context, after ledger.DuePosition, limit int) ([]ledger.DuePosition, error) {
-	var now pgtype.Timestamptz // NULL: the statement's own
-	if r.clock != nil {
-		moved, err := r.time(ctx)
-		if err != nil {
-			return nil, readError("due", err)
-		}
-		now = instant(moved)
-	}
-	due, err := query(ctx, r, collectDue, selectDue, now, position(after.Time), uuid(after.ID), limit)
-	return due, readError("due", err)
 }
 
 // Events returns a whole history.

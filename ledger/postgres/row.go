@@ -182,13 +182,3 @@ func collectIDs(rows pgx.Rows) ([]ledger.OperationID, error) {
 		return u.Bytes, err
 	})
 }
-
-func collectDue(rows pgx.Rows) ([]ledger.DuePosition, error) {
-	return pgx.AppendRows([]ledger.DuePosition(nil), rows, func(row pgx.CollectableRow) (ledger.DuePosition, error) {
-		var p ledger.DuePosition
-		var u pgtype.UUID
-		err := row.Scan((*stamp)(&p.Time), &u)
-		p.ID = u.Bytes
-		return p, err
-	})
-}

@@ -44,9 +44,8 @@ const (
 	// OFFSET 0 keeps the planner from walking the primary key, in its order, to the first row that fits.
 	selectByDownstream = `SELECT id FROM (SELECT id FROM operations WHERE downstream_key = $1 OFFSET 0) AS o ORDER BY id LIMIT 1`
 
-	// statement_timestamp is stable where clock_timestamp is not: only so can the index bound the scan.
 	selectDue = `SELECT next_check_time, id FROM operations
-	WHERE next_check_time <= COALESCE($1::timestamptz, statement_timestamp()) AND (next_check_time, id) > ($2::timestamptz, $3::uuid)
+	WHERE next_check_time <= $1 AND (next_check_time, id) > ($2::timestamptz, $3::uuid)
 	ORDER BY next_check_time, id LIMIT $4`
 
 	listFilter = `
@@ -86,35 +85,42 @@ var (
 	ORDER BY update_time, id LIMIT $7`
 )
 
-// The two statements that write. Each takes any number of rows, an array per column, changes those whose race is not lost, appends their
-// events, and returns their ids. Rows come in the order of their ids, and so are their locks taken; ids are there once.
+// The statements that write. Each changes those of its rows whose race is not lost, appends their events, and returns their ids. Rows
+// come in the order of their ids, and so are their locks taken; ids are there once.
 var (
+	insertOne, insertMany = inserting(oneRow), inserting(manyRows)
+	updateOne, updateMany = updating(oneRow), updating(manyRows)
+
 	insertColumns = append(slices.Concat(identityColumns, mutableColumns), downstreamKey)
 	appendColumns = append(slices.Clone(eventColumns), commandKey)
-	swapCount     = 3 // id, sequence and lease of what was read
+)
 
-	insertRows = `WITH o AS (
+func inserting(s shape) string {
+	return `WITH o AS (
 	INSERT INTO operations (` + names("", insertColumns) + `)
-	SELECT ` + names("r.", insertColumns) + `
-	FROM unnest(` + params(1, insertColumns) + `) AS r (` + names("", insertColumns) + `)
+	SELECT ` + values(s, 1, insertColumns) + s.from + `
 	ON CONFLICT (id) DO NOTHING RETURNING id)
 	INSERT INTO events (operation_id, ` + names("", appendColumns) + `)
-	SELECT o.id, ` + names("e.", appendColumns) + `
-	FROM o JOIN unnest($1::uuid[], ` + params(len(insertColumns)+1, appendColumns) + `) AS e (operation_id, ` + names("", appendColumns) + `)
-		ON e.operation_id = o.id
+	SELECT o.id, ` + values(s, 1+len(insertColumns), appendColumns) + ` FROM o` + s.match + `
 	RETURNING operation_id`
+}
 
-	// The swap names no column of a partial index, so that no plan can use one; that of operations_due has all open operations. The ids
-	// are there twice for engines that distribute rows by them.
-	updateRows = `WITH o AS (
-	UPDATE operations AS t SET (` + names("", mutableColumns) + `) = ROW(` + names("r.", mutableColumns) + `)
-	FROM unnest($1::uuid[], $2::bigint[], $3::timestamptz[], ` + params(swapCount+1, mutableColumns) + `, ` +
-		params(swapCount+1+len(mutableColumns), appendColumns) + `)
-		AS r (id, was_sequence, was_lease, ` + names("", mutableColumns) + `, ` + names("event_", appendColumns) + `)
-	WHERE t.id = r.id AND t.id = ANY($1::uuid[]) AND t.sequence = r.was_sequence AND t.grant_lease_until IS NOT DISTINCT FROM r.was_lease
-	RETURNING t.id, ` + names("r.event_", appendColumns) + `),
+// updating: the swap names no column of a partial index, so that no plan can use one; that of operations_due has all open operations.
+func updating(s shape) string {
+	next := 1 + len(swapColumns)
+	past := next + len(mutableColumns)
+	was := func(i int) string { return s.value(1+i, swapColumns[i].kind) }
+	spread, number := "", ""
+	if s.from != "" {
+		spread = ` AND t.id = ANY($1::uuid[])` // for engines that distribute rows by their ids
+		number = `, n`
+	}
+	return `WITH o AS (
+	UPDATE operations AS t SET (` + names("", mutableColumns) + `) = ROW(` + values(s, next, mutableColumns) + `)` + s.from + `
+	WHERE t.id = ` + was(0) + spread + ` AND t.sequence = ` + was(1) + ` AND t.grant_lease_until IS NOT DISTINCT FROM ` + was(2) + `
+	RETURNING t.id` + number + `),
 	e AS (
 	INSERT INTO events (operation_id, ` + names("", appendColumns) + `)
-	SELECT o.id, ` + names("o.event_", appendColumns) + ` FROM o WHERE o.event_sequence IS NOT NULL)
+	SELECT o.id, ` + values(s, past, appendColumns) + ` FROM o WHERE ` + s.value(past, appendColumns[0].kind) + ` IS NOT NULL)
 	SELECT id FROM o`
-)
+}

@@ -5,7 +5,6 @@ package postgres_test
 import (
 	"errors"
 	"fmt"
-	"os"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -15,8 +14,6 @@ import (
 	"github.com/opsledger/opsledger/ledger/storetest"
 	"github.com/opsledger/opsledger/test/pgtest"
 )
-
-func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 
 func TestStore(t *testing.T) { storetest.Run(t, harness{}) }
 

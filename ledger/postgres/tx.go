@@ -220,11 +220,6 @@ func (t *TxStore) List(ctx context.Context, q ledger.Listing) ([]ledger.Operatio
 	return t.reading().list(ctx, q)
 }
 
-// Due returns a page of due operations.
-func (t *TxStore) Due(ctx context.Context, after ledger.DuePosition, limit int) ([]ledger.DuePosition, error) {
-	return t.reading().due(ctx, after, limit)
-}
-
 // Events returns a whole history.
 func (t *TxStore) Events(ctx context.Context, op ledger.OperationID) ([]ledger.Event, error) {
 	return t.reading().events(ctx, op)

@@ -25,8 +25,30 @@ const (
 // maxTogether is how many lost races in a row make an update go alone.
 const maxTogether = 2
 
-// errFull refuses a call for which there is no room; a full queue is served in about the time that it names.
-var errFull = &ledger.Refusal{Err: ledger.ErrRateLimited, RetryAfter: 500 * time.Millisecond}
+// fullRetry is when those may come again for whom there was no room: a full queue is served in about that time.
+const fullRetry = 500 * time.Millisecond
+
+// full refuses a call because too many wait. Who wants to begin something is told so. What is said of an operation that exists may be the
+// truth about an effect, which is never refused for load: for that the store is not there, and everybody sends it again.
+func full(begins bool) error {
+	if begins {
+		return &ledger.Refusal{Err: ledger.ErrRateLimited, RetryAfter: fullRetry}
+	}
+	return &ledger.Refusal{Err: ledger.ErrStoreUnavailable, RetryAfter: fullRetry}
+}
+
+// enqueue waits for a call's answer. Those who want to begin something may fill three quarters of a queue: who reports is refused last.
+func enqueue[In, Out any](ctx context.Context, s *Store, q *coalesce.Queue[In, Out], in In, begins bool) (Out, error) {
+	var none Out
+	if begins && q.Waiting() >= s.opts.Queue-s.opts.Queue/4 {
+		return none, full(begins)
+	}
+	out, err := q.Do(ctx, in)
+	if errors.Is(err, coalesce.ErrFull) {
+		err = full(begins)
+	}
+	return out, err
+}
 
 // outcome of one attempt.
 type outcome int
@@ -125,7 +147,8 @@ func (u *update) attempt() (outcome, error) {
 	if u.alone {
 		return u.byItself(nil)
 	}
-	view, err := u.store.reads.Do(u.ctx, u.reads)
+	// Only who wants to begin something asks what else is not settled.
+	view, err := enqueue(u.ctx, u.store, u.store.reads, u.reads, u.reads.Siblings != nil)
 	if err != nil {
 		return u.failure("read", err)
 	}
@@ -180,7 +203,7 @@ func (u *update) together(w write) error {
 	if err := failpoint.Hit(u.ctx, before); err != nil {
 		return err
 	}
-	if _, err := u.store.writes.Do(u.ctx, w); err != nil {
+	if _, err := enqueue(u.ctx, u.store, u.store.writes, w, w.creates()); err != nil {
 		return err
 	}
 	if failpoint.Hit(u.ctx, after) != nil {
@@ -252,9 +275,7 @@ func (u *update) failure(step string, err error) (outcome, error) {
 	switch {
 	case errors.Is(err, errRace), lostRace(err):
 		return lost, nil
-	case errors.Is(err, coalesce.ErrFull):
-		return settled, errFull
-	case errors.Is(err, ledger.ErrRecordTooNew), errors.Is(err, ledger.ErrStoreUnavailable):
+	case errors.Is(err, ledger.ErrRecordTooNew), errors.Is(err, ledger.ErrStoreUnavailable), errors.Is(err, ledger.ErrRateLimited):
 		return settled, err
 	case errors.Is(err, errDamaged):
 		return settled, unavailable(step, err)

@@ -27,25 +27,32 @@ func (w write) touches() bool { return w.next == nil }
 
 func (w write) creates() bool { return w.was == nil && w.next != nil }
 
-// insertArgs follow insertRows.
-func insertArgs(writes []write) []any {
-	rows, events := make([]operation, len(writes)), make([]event, len(writes))
-	for i, w := range writes {
-		rows[i], events[i] = w.next, w.event
+// parts are a change's rows after it, and their events.
+func parts(writes []write) (rows []operation, events []event) {
+	for _, w := range writes {
+		rows, events = append(rows, w.next), append(events, w.event)
 	}
-	return arrays(arrays(make([]any, 0, len(insertColumns)+len(appendColumns)), insertColumns, rows), appendColumns, events)
+	return rows, events
 }
 
-// updateArgs follow updateRows.
-func updateArgs(writes []write) []any {
-	rows, events := make([]operation, len(writes)), make([]event, len(writes))
-	ids, sequences, leases := make(pgtype.FlatArray[pgtype.UUID], len(writes)), make(pgtype.FlatArray[int64], len(writes)), make(pgtype.FlatArray[pgtype.Timestamptz], len(writes))
-	for i, w := range writes {
-		rows[i], events[i] = w.next, w.event
-		ids[i], sequences[i], leases[i] = uuid(w.id), int64(w.was.Sequence), instant(w.was.Grant.LeaseUntil)
+// inserted is the statement that inserts rows, and what it is given.
+func inserted(writes []write) (string, []any) {
+	rows, events := parts(writes)
+	given := args(args(nil, insertColumns, rows), appendColumns, events)
+	if len(writes) <= single {
+		return insertOne, given
 	}
-	args := append(make([]any, 0, swapCount+len(mutableColumns)+len(appendColumns)), ids, sequences, leases)
-	return arrays(arrays(args, mutableColumns, rows), appendColumns, events)
+	return insertMany, given
+}
+
+// updated is the statement that changes rows, and what it is given.
+func updated(writes []write) (string, []any) {
+	rows, events := parts(writes)
+	given := args(args(args(nil, swapColumns, writes), mutableColumns, rows), appendColumns, events)
+	if len(writes) <= single {
+		return updateOne, given
+	}
+	return updateMany, given
 }
 
 // plan checks that a change fits what was read. An error is a fault of the caller's code, not of the database.

@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/opsledger/opsledger/ledger"
+	"github.com/opsledger/opsledger/ledger/postgres"
+	"github.com/opsledger/opsledger/ledger/storetest"
+)
+
+// TestStoreOfManyRows runs the suite on the statements for many rows, which most of its cases are too small to need.
+func TestStoreOfManyRows(t *testing.T) {
+	postgres.ManyRows(t)
+	storetest.Run(t, harness{})
+}
+
+// gate holds the first commit that it meets, so that calls gather behind it.
+type gate struct {
+	once    sync.Once
+	reached chan struct{}
+	open    chan struct{}
+}
+
+func newGate() *gate { return &gate{reached: make(chan struct{}), open: make(chan struct{})} }
+
+func (g *gate) hook() (bool, error) {
+	g.once.Do(func() {
+		close(g.reached)
+		<-g.open
+	})
+	return true, nil
+}
+
+// gathered makes calls that all wait, one after the other, to be written in one batch, while the batch before is held. It returns a
+// function that lets go of that and returns their errors, and last that of the call which was held.
+func gathered(t *testing.T, s *postgres.Store, g *gate, calls ...func() error) func() []error {
+	t.Helper()
+	errs := make([]error, len(calls)+1)
+	var group sync.WaitGroup
+	group.Go(func() { errs[len(calls)] = putting(t.Context(), s, "first of all", "")() })
+	<-g.reached
+	for i, call := range calls {
+		group.Go(func() { errs[i] = call() })
+		until(t, "the call waits for its batch", func() bool { return postgres.WritesWaiting(s) > i })
+	}
+	return func() []error {
+		close(g.open)
+		group.Wait()
+		return errs
+	}
+}
+
+// putting is one call that puts a note.
+func putting(ctx context.Context, s ledger.Store, name, note string) func() error {
+	return func() error { return s.Update(ctx, reads(key(name)), put(key(name), note)) }
+}
+
+func mustPut(t *testing.T, s ledger.Store, name, note string) {
+	t.Helper()
+	if err := putting(t.Context(), s, name, note)(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestManyCallsTakeFewStatements(t *testing.T) {
+	d := harness{}.New(t).(data)
+	g := newGate()
+	s := d.open(t, postgres.Options{CommitFault: g.hook})
+	var calls []func() error
+	for i := range 64 {
+		calls = append(calls, putting(t.Context(), s, fmt.Sprint("new ", i), ""))
+	}
+	release := gathered(t, s, g, calls...)
+	before := s.Stats()
+	if err := errors.Join(release()...); err != nil {
+		t.Fatal(err)
+	}
+	after := s.Stats()
+	// That of the first call was begun before. BEGIN, a setting, one insert, COMMIT.
+	want := postgres.Stats{WriteBatches: 1, Writes: 64, Statements: 4}
+	got := postgres.Stats{
+		WriteBatches: after.WriteBatches - before.WriteBatches, Writes: after.Writes - before.Writes,
+		Statements: after.Statements - before.Statements - 4,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("64 writes of one batch (-want +got):\n%s", diff)
+	}
+	for i := range 64 {
+		if got := history(t, s, key(fmt.Sprint("new ", i))); len(got) != 1 {
+			t.Errorf("call %d: history %q, want one event", i, got)
+		}
+	}
+}
+
+func TestLoneCallWaitsForNobody(t *testing.T) {
+	d := harness{}.New(t).(data)
+	s := d.open(t, postgres.Options{})
+	for range 3 {
+		mustPut(t, s, "k", "")
+	}
+	// Each call one read and one write: BEGIN, meta, row and ROLLBACK; BEGIN, a setting, the row and COMMIT.
+	want := postgres.Stats{ReadBatches: 3, Reads: 3, WriteBatches: 3, Writes: 3, Statements: 24}
+	if diff := cmp.Diff(want, s.Stats()); diff != "" {
+		t.Errorf("three calls (-want +got):\n%s", diff)
+	}
+}
+
+// TestSameOperationTwiceInABatch: of one row a batch has one write; who comes second decides again.
+func TestSameOperationTwiceInABatch(t *testing.T) {
+	d := harness{}.New(t).(data)
+	g := newGate()
+	s := d.open(t, postgres.Options{CommitFault: g.hook})
+	if err := putting(t.Context(), d.open(t, postgres.Options{}), "there", "0")(); err != nil {
+		t.Fatal(err)
+	}
+	var decided [4]int
+	call := func(i int, name string) func() error {
+		return func() error {
+			return s.Update(t.Context(), reads(key(name)), func(v ledger.View) (ledger.Change, error) {
+				decided[i]++
+				return put(key(name), fmt.Sprint(i))(v)
+			})
+		}
+	}
+	touch := func() error { // changes nothing, and keeps the others in their order
+		return s.Update(t.Context(), reads(key("there")), func(ledger.View) (ledger.Change, error) { return ledger.Change{}, nil })
+	}
+	release := gathered(t, s, g, call(0, "new"), call(1, "new"), call(2, "there"), touch, call(3, "there"))
+	if err := errors.Join(release()...); err != nil {
+		t.Fatal(err)
+	}
+	if want := [4]int{1, 2, 1, 2}; decided != want {
+		t.Errorf("decided %v times, want %v", decided, want)
+	}
+	for name, want := range map[string][]string{"new": {"0", "1"}, "there": {"0", "2", "3"}} {
+		if diff := cmp.Diff(want, history(t, s, key(name))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestPoisonedRowInABatch: what nothing has found before it is the database's to refuse, and refuses no other row.
+func TestPoisonedRowInABatch(t *testing.T) {
+	d := harness{}.New(t).(data)
+	g := newGate()
+	s := d.open(t, postgres.Options{CommitFault: g.hook})
+	var calls []func() error
+	for i := range 100 {
+		calls = append(calls, putting(t.Context(), s, fmt.Sprint(i), ""))
+	}
+	calls[42] = func() error {
+		return s.Update(t.Context(), reads(key("42")), func(v ledger.View) (ledger.Change, error) {
+			c, err := put(key("42"), "")(v)
+			c.Next.Custodian = "nobody's"
+			return c, err
+		})
+	}
+	for i, err := range gathered(t, s, g, calls...)()[:100] {
+		want := 1
+		switch {
+		case i != 42 && err != nil:
+			t.Errorf("call %d: %v", i, err)
+		case i == 42:
+			want = 0
+			const says = `postgres: the database refuses the row: SQLSTATE 23514, constraint "operations_held"`
+			if err == nil || err.Error() != says {
+				t.Errorf("call %d: got %v, want %q", i, err, says)
+			}
+		}
+		if got := history(t, s, key(fmt.Sprint(i))); len(got) != want {
+			t.Errorf("call %d: history %q, want %d events", i, got, want)
+		}
+	}
+	if s.Stats().Alone != 0 {
+		t.Errorf("%d calls went alone, where one was to be found", s.Stats().Alone)
+	}
+}
+
+func TestFullQueues(t *testing.T) {
+	d := harness{}.New(t).(data)
+	g := newGate()
+	s, plain := d.open(t, postgres.Options{CommitFault: g.hook, Queue: 4}), d.open(t, postgres.Options{})
+	mustPut(t, plain, "there", "")
+	mustPut(t, plain, "there, too", "")
+	refused := func(what string, err, want error) {
+		t.Helper()
+		var r *ledger.Refusal
+		if !errors.As(err, &r) || !errors.Is(err, want) || r.RetryAfter <= 0 {
+			t.Errorf("%s: got %v, want %v, and when to come again", what, err, want)
+		}
+	}
+	release := gathered(t, s, g, putting(t.Context(), s, "1", ""), putting(t.Context(), s, "2", ""), putting(t.Context(), s, "3", ""))
+	refused("a new row, where there is room for others", putting(t.Context(), s, "4", "")(), ledger.ErrRateLimited)
+	last := later(t, s, key("there"), put(key("there"), "n"))
+	until(t, "it waits, too", func() bool { return postgres.WritesWaiting(s) == 4 })
+	refused("a change", putting(t.Context(), s, "there, too", "")(), ledger.ErrStoreUnavailable)
+	if err := errors.Join(append(release(), <-last)...); err != nil {
+		t.Error(err)
+	}
+	// Reads wait behind one that waits for the table.
+	conn := d.connect(t)
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	if _, err := conn.Exec(t.Context(), "BEGIN; LOCK TABLE operations IN ACCESS EXCLUSIVE MODE"); err != nil {
+		t.Fatal(err)
+	}
+	waiting := []<-chan error{later(t, s, key("there"), put(key("there"), "n"))}
+	until(t, "it is in a batch", func() bool { return postgres.ReadsWaiting(s) == 0 && s.Stats().Reads > 5 })
+	for i := range 4 {
+		if i == 3 {
+			asking := reads(key("new"))
+			asking.Siblings = &ledger.Siblings{Scope: "scope-a", Tool: "tickets.create", Task: "task-1"}
+			refused("who would begin something", s.Update(t.Context(), asking, put(key("new"), "")), ledger.ErrRateLimited)
+		}
+		waiting = append(waiting, later(t, s, key("there"), put(key("there"), "n")))
+		until(t, "it waits for its batch", func() bool { return postgres.ReadsWaiting(s) == i+1 })
+	}
+	refused("who reports", putting(t.Context(), s, "there", "")(), ledger.ErrStoreUnavailable)
+	_, _, err := s.Get(t.Context(), key("there").Hash().OperationID())
+	refused("who looks", err, ledger.ErrStoreUnavailable)
+	if _, err := conn.Exec(t.Context(), "ROLLBACK"); err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range waiting {
+		if err := <-w; err != nil {
+			t.Error(err)
+		}
+	}
+	if got := history(t, plain, key("there")); len(got) != 7 {
+		t.Errorf("history %q, want 7 events", got)
+	}
+	for _, absent := range []string{"4", "new"} {
+		if got := history(t, plain, key(absent)); got != nil {
+			t.Errorf("%s was refused, and has the history %q", absent, got)
+		}
+	}
+}
+
+// TestHungUpInAQueue: who waits to read does nothing any more, who waits to write is written.
+func TestHungUpInAQueue(t *testing.T) {
+	d := harness{}.New(t).(data)
+	g := newGate()
+	s, plain := d.open(t, postgres.Options{CommitFault: g.hook}), d.open(t, postgres.Options{})
+	ctx, hangUp := context.WithCancel(t.Context())
+	release := gathered(t, s, g, putting(ctx, s, "written", ""))
+	hangUp()
+	if err := release()[0]; err != nil {
+		t.Errorf("the write went on, and its caller was told %v", err)
+	}
+	if got := history(t, plain, key("written")); len(got) != 1 {
+		t.Errorf("history %q, want one event", got)
+	}
+	conn := d.connect(t)
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	if _, err := conn.Exec(t.Context(), "BEGIN; LOCK TABLE operations IN ACCESS EXCLUSIVE MODE"); err != nil {
+		t.Fatal(err)
+	}
+	first := later(t, s, key("reads"), put(key("reads"), ""))
+	d.awaitLock(t, 0)
+	ctx, hangUp = context.WithCancel(t.Context())
+	gone := make(chan error, 1)
+	go func() { gone <- putting(ctx, s, "hung up", "")() }()
+	until(t, "it waits for its batch", func() bool { return postgres.ReadsWaiting(s) == 1 })
+	hangUp()
+	if err := <-gone; !errors.Is(err, ledger.ErrStoreUnavailable) || !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want ErrStoreUnavailable and why, at once", err)
+	}
+	if _, err := conn.Exec(t.Context(), "ROLLBACK"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+	mustPut(t, s, "later", "")
+	if got := history(t, plain, key("hung up")); got != nil {
+		t.Errorf("history %q, want none", got)
+	}
+}
+
+// TestHeldRowHoldsNobodyElse: a transaction of a caller's own has a row for longer than anybody waits. Only those who want that very row
+// notice it.
+func TestHeldRowHoldsNobodyElse(t *testing.T) {
+	for name, there := range map[string]bool{"a row that is there": true, "a row that is not committed": false} {
+		t.Run(name, func(t *testing.T) {
+			d := harness{}.New(t).(data)
+			g := newGate()
+			s, plain := d.open(t, postgres.Options{CommitFault: g.hook}), d.open(t, postgres.Options{})
+			if there {
+				mustPut(t, plain, "held", "")
+			}
+			tx := d.begun(t, pgx.ReadCommitted)
+			if err := postgres.InTx(tx).Update(t.Context(), reads(key("held")), put(key("held"), "")); err != nil {
+				t.Fatal(err)
+			}
+			var blocked atomic.Int64 // who has been told that it waits in vain
+			blocked.Store(3)
+			held := func() error {
+				defer blocked.Add(-1)
+				return putting(t.Context(), s, "held", "")()
+			}
+			calls := []func() error{held}
+			for i := range 100 {
+				calls = append(calls, putting(t.Context(), s, fmt.Sprint("free ", i), ""))
+			}
+			var others sync.WaitGroup
+			for i, call := range calls[1:] {
+				others.Add(1)
+				calls[i+1] = func() error { defer others.Done(); return call() }
+			}
+			release := gathered(t, s, g, calls...)
+			var errs []error
+			done := make(chan struct{})
+			go func() { errs = release(); close(done) }()
+			others.Wait()
+			if blocked.Load() != 3 {
+				t.Error("the others waited for the row that is held")
+			}
+			for i := range 2 { // while somebody waits for it: nobody finds out anew
+				go func() { _ = held() }()
+				before := s.Stats()
+				mustPut(t, s, fmt.Sprint("free ", i), "again")
+				if after := s.Stats(); after.WriteBatches != before.WriteBatches+1 {
+					t.Errorf("one write took %d batches", after.WriteBatches-before.WriteBatches)
+				}
+			}
+			<-done
+			if err := errs[0]; !errors.Is(err, ledger.ErrStoreUnavailable) {
+				t.Errorf("who wants the row that is held: got %v, want ErrStoreUnavailable", err)
+			}
+			if err := errors.Join(errs[1:]...); err != nil {
+				t.Error(err)
+			}
+			if err := tx.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			until(t, "all have their answers", func() bool { return blocked.Load() == 0 })
+			mustPut(t, s, "held", "")
+		})
+	}
+}
+
+// TestTwoStoresWriteTheSameRows: batches that have rows in common wait for each other, in one order.
+func TestTwoStoresWriteTheSameRows(t *testing.T) {
+	d := harness{}.New(t).(data)
+	stores := []*postgres.Store{d.open(t, postgres.Options{}), d.open(t, postgres.Options{})}
+	const rows, rounds = 30, 6
+	var group sync.WaitGroup
+	for i := range 2 * rows {
+		group.Go(func() {
+			for round := range rounds {
+				if err := putting(t.Context(), stores[i%2], fmt.Sprint("shared ", (i+round)/2%rows), fmt.Sprint(i, round))(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	total := 0
+	for i := range rows {
+		total += len(history(t, stores[0], key(fmt.Sprint("shared ", i))))
+	}
+	if total != 2*rows*rounds {
+		t.Errorf("%d events, want %d", total, 2*rows*rounds)
+	}
+}
+
+// TestCrowdWithoutItsStandby: a batch's commit is that of all its calls.
+func TestCrowdWithoutItsStandby(t *testing.T) {
+	d, wait := replicated(t)
+	g := newGate()
+	s := d.open(t, postgres.Options{CommitFault: g.hook})
+	conn := d.connect(t)
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	mustPut(t, d.open(t, postgres.Options{}), "there", "")
+	calls := []func() error{
+		putting(t.Context(), s, "a", ""), putting(t.Context(), s, "b", ""),
+		func() error { // may answer an earlier copy of itself
+			return s.Update(t.Context(), reads(key("there")), func(ledger.View) (ledger.Change, error) { return ledger.Change{}, nil })
+		},
+	}
+	release := gathered(t, s, g, calls...)
+	var errs []error
+	done := make(chan struct{})
+	wait("missing")
+	go func() { errs = release(); close(done) }()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for waiting := true; waiting; {
+		select {
+		case <-done:
+			waiting = false
+		case <-tick.C:
+			if _, err := conn.Exec(t.Context(), "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	wait("")
+	for i, err := range errs { // that of the first call, too
+		if !errors.Is(err, ledger.ErrStoreUnavailable) {
+			t.Errorf("call %d: got %v, want ErrStoreUnavailable", i, err)
+		}
+	}
+	for _, name := range []string{"a", "b"} {
+		if got := history(t, s, key(name)); len(got) != 1 {
+			t.Errorf("%s: history %q, want one event: it was committed, and a resend finds it", name, got)
+		}
+	}
+}
