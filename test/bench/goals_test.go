@@ -53,6 +53,19 @@ func TestGoals(t *testing.T) {
 	}
 }
 
+// TestCostsAreOfAllProcesses: what a unit takes of ledgerd, PostgreSQL and the load, against all of pgbench.
+func TestCostsAreOfAllProcesses(t *testing.T) {
+	ours := sample{outcome: outcome{Units: 100, Seconds: 10}, Server: 1, Postgres: 2, Client: 1}
+	theirs := sample{outcome: outcome{Units: 50, Seconds: 10}, Postgres: 5, Client: 1}
+	if got := costs(ours, theirs); got != 3 { // 120 ms a unit against 40
+		t.Errorf("%v, want 3", got)
+	}
+	theirs.Failed = "refused"
+	if got := costs(ours, theirs); !math.IsNaN(got) {
+		t.Errorf("%v of a run that failed", got)
+	}
+}
+
 func TestGoalsWithoutAllOfTheirParts(t *testing.T) {
 	half := samples{
 		{targetEcho, 128}:      {run10(10_000, 0, 10, 0), run10(10_000, 0, 10, 0)},
