@@ -26,7 +26,7 @@ func machine(ctx context.Context, b *bench) ([]string, error) {
 			fileSystem(string(mounts), b.site.dir)),
 		fmt.Sprintf("%s, PostgreSQL %s (fsync, synchronous_commit and full_page_writes %s), SQLite in WAL mode with synchronous=FULL",
 			runtime.Version(), version, pages),
-		fmt.Sprintf("garbage collector of ledgerd and of the echo server: %s; of the load and the stores alone: the default", b.settings),
+		fmt.Sprintf("garbage collector of every process: %v, as ledgerd has it", b.pacing),
 	}
 	return lines, nil
 }

@@ -10,7 +10,9 @@ import (
 	"math"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -83,7 +85,7 @@ type bench struct {
 	local       map[string]func(context.Context, int) error
 	yardstick   *yardstick
 	connections int
-	settings    string // of the garbage collector, for the report
+	pacing      pacing
 	closers     []func() error
 }
 
@@ -124,7 +126,7 @@ func newBench(ctx context.Context, connections int) (_ *bench, err error) {
 }
 
 // startServers starts a ledgerd on each store, and the echo server with the same settings of the garbage collector as theirs.
-func (b *bench) startServers(ctx context.Context) error {
+func (b *bench) startServers(ctx context.Context) (err error) {
 	if _, err := b.control.Exec(ctx, "CREATE DATABASE ledgerd"); err != nil {
 		return err
 	}
@@ -139,37 +141,61 @@ func (b *bench) startServers(ctx context.Context) error {
 		b.servers[target] = s
 		b.closers = append(b.closers, s.stop)
 	}
-	env, err := collector(ctx, b.servers[targetPostgres])
-	if err != nil {
+	if b.pacing, err = pacingOf(ctx, b.servers[targetPostgres]); err != nil {
 		return err
 	}
-	b.settings = fmt.Sprint(env)
-	b.echo, err = startChild(asEcho, setup{Files: b.site.files("server")}, env...)
-	if err != nil {
+	b.pacing.take()
+	if b.echo, err = startChild(asEcho, setup{Files: b.site.files("server")}, b.pacing.env()...); err != nil {
 		return err
 	}
 	b.closers = append(b.closers, b.echo.stop)
 	return nil
 }
 
-// collector reads how a ledgerd paces its garbage collector, as the environment of another program.
-func collector(ctx context.Context, s *server) ([]string, error) {
+// pacing of the garbage collector. All of this program's processes have ledgerd's: what it gains by a setting of the runtime is no merit
+// of its code.
+type pacing struct {
+	percent int // -1: off
+	limit   int64
+}
+
+func pacingOf(ctx context.Context, s *server) (pacing, error) {
 	percent, err := s.metric(ctx, "go_gc_gogc_percent")
 	if err != nil {
-		return nil, err
+		return pacing{}, err
 	}
 	limit, err := s.metric(ctx, "go_gc_gomemlimit_bytes")
 	if err != nil {
-		return nil, err
+		return pacing{}, err
 	}
-	env := []string{fmt.Sprintf("GOGC=%.0f", percent)}
-	if percent > math.MaxInt32 { // how the runtime tells that it is off
-		env[0] = "GOGC=off"
+	p := pacing{int(min(percent, math.MaxInt32)), int64(min(limit, math.MaxInt64/2))}
+	if p.percent == math.MaxInt32 { // how the runtime tells that it is off
+		p.percent = -1
 	}
-	if limit < math.MaxInt64/2 {
-		env = append(env, fmt.Sprintf("GOMEMLIMIT=%.0fB", limit))
+	return p, nil
+}
+
+// take makes it that of this process.
+func (p pacing) take() {
+	debug.SetGCPercent(p.percent)
+	debug.SetMemoryLimit(p.limit)
+}
+
+// env makes it that of another one.
+func (p pacing) env() []string {
+	percent := "off"
+	if p.percent >= 0 {
+		percent = strconv.Itoa(p.percent)
 	}
-	return env, nil
+	return []string{"GOGC=" + percent, fmt.Sprintf("GOMEMLIMIT=%dB", p.limit)}
+}
+
+func (p pacing) String() string {
+	text := p.env()[0]
+	if p.limit < math.MaxInt64/2 {
+		text += fmt.Sprintf(", GOMEMLIMIT=%dMiB", p.limit>>20)
+	}
+	return text
 }
 
 func (b *bench) openStores(ctx context.Context) error {
@@ -233,7 +259,7 @@ func (b *bench) startLoad(ctx context.Context) (err error) {
 	if s.Sizes, err = b.site.unitSizes(ctx, b.servers[targetPostgres]); err != nil {
 		return err
 	}
-	if b.load, err = startChild(asLoad, s); err != nil {
+	if b.load, err = startChild(asLoad, s, b.pacing.env()...); err != nil {
 		return err
 	}
 	b.closers = append(b.closers, b.load.stop)
