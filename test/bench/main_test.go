@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	if beChild() {
 		return
 	}
-	os.Exit(m.Run())
+	os.Exit(pgtest.Main(m))
 }
 
 // TestFiguresThatDoNotDrift is the part of the benchmark that a change can fail: it counts and times nothing.
@@ -64,6 +64,18 @@ func TestFiguresThatDoNotDrift(t *testing.T) {
 		if f.Name == walCrowd && (sum < .95*f.Value || sum > f.Value) { // headers of pages are in no record
 			t.Errorf("the parts of the log are %.0f of %.0f bytes", sum, f.Value)
 		}
+	}
+}
+
+// TestPgbenchDoesAUnit: a schema that the script can't be made for shows here, and not when somebody measures.
+func TestPgbenchDoesAUnit(t *testing.T) {
+	server := pgtest.Get(t)
+	dsn := server.DSN(server.Database(t))
+	if err := migrate(t.Context(), dsn); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newYardstick(t.Context(), t.TempDir(), dsn); err != nil {
+		t.Error(err)
 	}
 }
 

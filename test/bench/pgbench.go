@@ -40,11 +40,14 @@ var writtenOnce = []string{
 // leaseColumn is compared when the row is changed.
 const leaseColumn = "grant_lease_until"
 
-// unitKey makes what differs from unit to unit.
-var unitKey = map[string]string{
-	"id":             "md5(:unit::text)::uuid",
-	"key_hash":       "sha256(:unit::text::bytea)",
-	"downstream_key": "md5(:unit::text)",
+// unitColumns differ from unit to unit, and so lie apart in their indexes.
+var unitColumns = []string{"id", "key_hash", "downstream_key", "task"}
+
+// unitValue makes the value of such a column, by its type.
+var unitValue = map[string]string{
+	"uuid":  "md5(:unit::text)::uuid",
+	"bytea": "sha256(:unit::text::bytea)",
+	"text":  "md5(:unit::text)",
 }
 
 // script makes pgbench's script, and the variables that it is given: values that are neither NULL nor empty travel as parameters, as the
@@ -53,8 +56,8 @@ func script(operation, event []column) (text string, variables map[string]string
 	variables = map[string]string{}
 	value := func(prefix string, c column, v *string) string {
 		switch {
-		case unitKey[c.Name] != "":
-			return unitKey[c.Name]
+		case slices.Contains(unitColumns, c.Name):
+			return unitValue[c.Type]
 		case v == nil:
 			return "NULL::" + c.Type
 		case *v == "":
@@ -98,7 +101,7 @@ func script(operation, event []column) (text string, variables map[string]string
 WITH o AS (INSERT INTO operations (` + list(columns) + `) VALUES (` + list(claim) + `) ON CONFLICT (id) DO NOTHING RETURNING id)
 ` + insertEvent + list(granted) + ` FROM o;
 WITH o AS (UPDATE operations SET (` + list(mutable) + `) = ROW(` + list(done) + `)
-WHERE id = ` + unitKey["id"] + ` AND sequence = ` + sequence + ` AND ` + leaseColumn + ` IS NOT DISTINCT FROM ` + lease + ` RETURNING id)
+WHERE id = ` + unitValue["uuid"] + ` AND sequence = ` + sequence + ` AND ` + leaseColumn + ` IS NOT DISTINCT FROM ` + lease + ` RETURNING id)
 ` + insertEvent + list(completed) + ` FROM o;
 `
 	return text, variables
@@ -144,7 +147,7 @@ func (y *yardstick) check(ctx context.Context, conn *pgx.Conn) error {
 	const units = 20
 	cmd := y.command(ctx, 2, "--transactions="+strconv.Itoa(units/2))
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("pgbench: %w: %s", err, out)
+		return fmt.Errorf("pgbench (its script is of the schema that the store has written to): %w: %s", err, out)
 	}
 	var completed, events int
 	if err := conn.QueryRow(ctx, `SELECT (SELECT count(*) FROM operations WHERE state = 3), (SELECT count(*) FROM events)`).Scan(&completed, &events); err != nil {
