@@ -31,8 +31,8 @@ func (f figure) ok() bool { return (f.Most == 0 || f.Value <= f.Most) && f.Value
 
 // How much work is counted, in units.
 const (
-	warmUnits  = 100
-	aloneUnits = 300
+	warmUnits  = 50
+	aloneUnits = 200
 	crowdUnits = 2000
 	crowd      = 128
 )
@@ -144,7 +144,7 @@ func (c *counter) afterCheckpoint(ctx context.Context, dsn string) error {
 	if err != nil {
 		return err
 	}
-	first, err := c.span(ctx, func(*count) {}, plan{Callers: crowd, Units: 5 * warmUnits}, units)
+	first, err := c.span(ctx, func(*count) {}, plan{Callers: crowd, Units: crowdUnits / 4}, units)
 	c.values[walCheckpoint] = first.wal / first.units
 	return err
 }
