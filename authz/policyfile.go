@@ -38,7 +38,7 @@ const maxPolicyFile = 4 << 20
 func ParseFile(path string) (*Policy, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read policy: %w", err)
+		return nil, err // it names the file
 	}
 	return Parse(path, data)
 }

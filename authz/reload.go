@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 	"sync"
@@ -137,7 +136,7 @@ func readStable(paths []string) ([][]byte, digest, error) {
 		for i, path := range paths {
 			data, err := os.ReadFile(path)
 			if err != nil {
-				return nil, digest{}, fmt.Errorf("reload: %w", err)
+				return nil, digest{}, err // it names the file
 			}
 			contents[i] = data
 		}

@@ -8,6 +8,8 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 )
 
@@ -24,12 +26,17 @@ type Files struct {
 
 // Material is checked TLS material. It is never changed after it was made.
 type Material struct {
-	certificate tls.Certificate
-	authorities *x509.CertPool
+	certificate  tls.Certificate
+	authorities  *x509.CertPool
+	authorityEnd time.Time // of the one that ends first
 }
 
 // NotAfter is the end of the leaf's life, for a metric.
 func (m *Material) NotAfter() time.Time { return m.certificate.Leaf.NotAfter }
+
+// AuthoritiesNotAfter is the end of the life of the authority that ends first,
+// for a metric.
+func (m *Material) AuthoritiesNotAfter() time.Time { return m.authorityEnd }
 
 // Current returns m: material that is never reloaded is a [MaterialSource] too.
 func (m *Material) Current() *Material { return m }
@@ -44,58 +51,92 @@ type MaterialSource interface {
 // not ended at now, and that the authorities are some and are authorities. No
 // error holds a part of the input.
 func ParseMaterial(p PEM, now time.Time) (*Material, error) {
+	return parseMaterial(p, Files{Cert: "the certificate", Key: "the private key", CA: "the file of authorities"}, now)
+}
+
+// parseMaterial is ParseMaterial; its errors begin with these names.
+func parseMaterial(p PEM, names Files, now time.Time) (*Material, error) {
+	// Not wrapped, here and below: the parsers' errors quote names out of certificates.
+	if !hasBlock(p.Cert, func(b *pem.Block) bool { return b.Type == certificateBlock }) {
+		return nil, fmt.Errorf("%s: must be PEM with the certificate chain, the leaf first", names.Cert)
+	}
+	if !hasBlock(p.Key, isKey) {
+		return nil, fmt.Errorf("%s: must be PEM with the leaf's private key", names.Key)
+	}
+	if hasBlock(p.Key, isEncrypted) {
+		return nil, fmt.Errorf("%s: is encrypted, and nobody is there to give the passphrase: decrypt it, and protect the file", names.Key)
+	}
 	certificate, err := tls.X509KeyPair(p.Cert, p.Key)
 	if err != nil {
-		// Not wrapped: the parser's errors quote names out of the certificate.
-		return nil, errors.New("certificate and key: must be PEM, the chain with the leaf first and the private key of that leaf")
+		return nil, fmt.Errorf("%s: must be the private key of the leaf, which is the first certificate of %s", names.Key, names.Cert)
 	}
 	if certificate.Leaf == nil { // GODEBUG x509keypairleaf=0
 		if certificate.Leaf, err = x509.ParseCertificate(certificate.Certificate[0]); err != nil {
-			return nil, errors.New("certificate: the leaf can't be parsed")
+			return nil, fmt.Errorf("%s: the leaf can't be parsed", names.Cert)
 		}
 	}
 	if now.After(certificate.Leaf.NotAfter) {
-		return nil, errors.New("certificate: has expired")
+		return nil, fmt.Errorf("%s: has expired: put its successor there", names.Cert)
 	}
-	authorities, err := parseAuthorities(p.CA)
-	if err != nil {
-		return nil, err
+	m := &Material{certificate: certificate, authorities: x509.NewCertPool()}
+	if err := m.parseAuthorities(p.CA); err != nil {
+		return nil, fmt.Errorf("%s: %w", names.CA, err)
 	}
-	return &Material{certificate: certificate, authorities: authorities}, nil
+	return m, nil
+}
+
+const certificateBlock = "CERTIFICATE"
+
+func isKey(b *pem.Block) bool {
+	return b.Type == "PRIVATE KEY" || strings.HasSuffix(b.Type, " PRIVATE KEY")
+}
+
+func isEncrypted(b *pem.Block) bool {
+	return b.Type == "ENCRYPTED PRIVATE KEY" || isKey(b) && b.Headers["DEK-Info"] != ""
+}
+
+func hasBlock(data []byte, is func(*pem.Block) bool) bool {
+	for {
+		var block *pem.Block
+		if block, data = pem.Decode(data); block == nil || is(block) {
+			return block != nil
+		}
+	}
 }
 
 // parseAuthorities is stricter than AppendCertsFromPEM, which skips what it does
 // not understand: half a file must not come into force.
-func parseAuthorities(data []byte) (*x509.CertPool, error) {
-	pool, count := x509.NewCertPool(), 0
+func (m *Material) parseAuthorities(data []byte) error {
 	rest := bytes.TrimSpace(data)
 	for len(rest) > 0 {
 		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil || block.Type != "CERTIFICATE" {
-			return nil, errors.New("certificate authorities: must be PEM blocks of type CERTIFICATE and nothing else")
+		if block, rest = pem.Decode(rest); block == nil || block.Type != certificateBlock {
+			return errors.New("must be PEM blocks of type CERTIFICATE and nothing else")
 		}
 		certificate, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return nil, errors.New("certificate authorities: a block is not a certificate")
+			return errors.New("has a block that is not a certificate")
 		}
 		if !certificate.IsCA {
-			return nil, errors.New("certificate authorities: a certificate is not an authority (CA:TRUE)")
+			return errors.New("has a certificate that is not an authority's (CA:TRUE)")
 		}
-		pool.AddCert(certificate)
-		count++
+		m.authorities.AddCert(certificate)
+		if m.authorityEnd.IsZero() || certificate.NotAfter.Before(m.authorityEnd) {
+			m.authorityEnd = certificate.NotAfter
+		}
 		rest = bytes.TrimSpace(rest)
 	}
-	if count == 0 {
-		return nil, errors.New("certificate authorities: at least one is needed; none would mean nobody")
+	if m.authorityEnd.IsZero() {
+		return errors.New("must hold at least one authority's certificate; none would mean nobody")
 	}
-	return pool, nil
+	return nil
 }
 
 // NewMaterialReloader is a reloader of TLS files; now is the clock that expired
-// material is refused by.
+// material is refused by. Errors name the file.
 func NewMaterialReloader(f Files, now func() time.Time, report Report) (*Reloader[*Material], error) {
 	return NewReloader("tls", []string{f.Cert, f.Key, f.CA}, func(contents [][]byte) (*Material, error) {
-		return ParseMaterial(PEM{Cert: contents[0], Key: contents[1], CA: contents[2]}, now())
+		return parseMaterial(PEM{Cert: contents[0], Key: contents[1], CA: contents[2]}, f, now())
 	}, report)
 }
 
