@@ -43,7 +43,8 @@ func run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stder
 		Args:          cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return cmd.Help()
+				fmt.Fprintln(cmd.ErrOrStderr(), cmd.UsageString())
+				return usageError{errors.New("say what to do: name one of the commands")}
 			}
 			return usageError{errors.New("no such command: see ledgerctl --help")}
 		},

@@ -53,7 +53,7 @@ func TestRun(t *testing.T) {
 		code int
 		says string // on standard output, or in the error
 	}{
-		{"nothing", nil, nil, exitOK, "demo"},
+		{"nothing", nil, nil, exitUsage, "Available Commands"},
 		{"help", []string{"demo", "--help"}, nil, exitOK, "--sabotage"},
 		{"no such command", []string{"demonstrate"}, nil, exitUsage, "no such command"},
 		{"no such flag", []string{"demo", "--fast"}, nil, exitUsage, "demo --help"},

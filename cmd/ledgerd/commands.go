@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/spf13/cobra"
 
@@ -31,7 +32,8 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 		if len(args) > 0 {
 			return usageError{fmt.Errorf("unknown command; see %s --help", cmd.CommandPath())}
 		}
-		return usageError{fmt.Errorf("say what to do; see %s --help", cmd.CommandPath())}
+		fmt.Fprintln(cmd.ErrOrStderr(), cmd.UsageString())
+		return usageError{errors.New("say what to do: name one of the commands")}
 	}}
 	g.AddCommand(commands...)
 	return g
@@ -105,14 +107,17 @@ func (p program) policyCommand() *cobra.Command {
 		func(path string) error {
 			policy, err := authz.ParseFile(path)
 			if err != nil {
-				return faulty(err)
+				return unread("policy", err)
 			}
 			_, err = fmt.Fprintf(p.stdout, "%s: good, for principals of spiffe://%s\n", path, policy.TrustDomain())
 			return err
 		}))
 }
 
-// errFaulty marks a file that was checked and found wanting.
-var errFaulty = errors.New("the file has faults")
-
-func faulty(err error) error { return fmt.Errorf("%w:\n%w", errFaulty, err) }
+// unread says why a file can't be looked at; other errors of a check name what is wrong in it, each with its line.
+func unread(setting string, err error) error {
+	if at := (*fs.PathError)(nil); errors.As(err, &at) {
+		return fileError(setting, at.Path, whyUnread(err))
+	}
+	return err
+}

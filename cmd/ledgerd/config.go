@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,17 +20,22 @@ type Config struct {
 	Store      Secret `name:"store" help:"PostgreSQL URL (postgres://...), or sqlite:PATH for one file on this host"`
 	StoreConns int    `name:"store-connections" help:"connections to PostgreSQL at most; 0: as the URL says, or the larger of 4 and the CPUs"`
 	StoreTLS   string `name:"store-tls" help:"verified: a database on the network needs sslmode=verify-full; as-in-url: whatever the URL says"`
+	Durability string `name:"store-durability" help:"required: refuse a PostgreSQL with fsync or full_page_writes off, which may lose what was answered; as-it-is: take it"`
 	Migrations string `name:"migrations" help:"what start-up does about the schema: verify, apply, or auto (SQLite: apply, PostgreSQL: verify)"`
 
-	GRPCAddr   string `name:"grpc-addr" help:"address of the gRPC listener (mTLS)"`
-	MaxConns   int    `name:"max-connections" help:"connections to the gRPC listener at a time at most; further ones wait for one of these to end"`
-	TLSCert    string `name:"tls-cert" help:"PEM file: the server's certificate chain, leaf first"`
-	TLSKey     string `name:"tls-key" help:"PEM file: the leaf's private key"`
-	TLSCA      string `name:"tls-ca" help:"PEM file: the authorities whose client certificates are believed"`
-	Policy     string `name:"policy" help:"YAML file: who may do what (see ledgerd policy check)"`
-	Contracts  string `name:"contracts" help:"YAML file, or directory of them: what tools promise; without one every tool is unsafe and settled by people (see ledgerd contracts check)"`
-	Secrets    string `name:"secrets" help:"YAML file: the ring of secrets that key the fingerprints"`
-	Reflection string `name:"reflection" help:"gRPC reflection: operators, off, or auto (dev: every identity, serve: operators)"`
+	GRPCAddr          string `name:"grpc-addr" help:"address of the gRPC listener (mTLS)"`
+	MaxConns          int    `name:"max-connections" help:"connections to the gRPC listener at a time at most; further ones are hung up on"`
+	ConnsPerAddress   int    `name:"max-connections-per-address" help:"how many of them one address has at most, and never more than are free; 0: a quarter"`
+	ConnsPerPrincipal int    `name:"max-connections-per-principal" help:"how many of them one principal has at most, and never more than are free; 0: a quarter"`
+	Workers           int    `name:"stream-workers" help:"goroutines that wait for calls to the gRPC listener, with large stacks; 0: a new one for each call"`
+	Memory            string `name:"gc-memory" help:"size that the process may reach before it collects garbage, such as 512MiB (it grows further if it must); auto: 256MiB, or half of a smaller container, unless GOGC or GOMEMLIMIT is set; runtime: as Go itself does"`
+	TLSCert           string `name:"tls-cert" help:"PEM file: the server's certificate chain, leaf first"`
+	TLSKey            string `name:"tls-key" help:"PEM file: the leaf's private key"`
+	TLSCA             string `name:"tls-ca" help:"PEM file: the authorities whose client certificates are believed"`
+	Policy            string `name:"policy" help:"YAML file: who may do what (see ledgerd policy check)"`
+	Contracts         string `name:"contracts" help:"YAML file, or directory of them: what tools promise; without one every tool is unsafe and settled by people (see ledgerd contracts check)"`
+	Secrets           string `name:"secrets" help:"YAML file: the ring of secrets that key the fingerprints"`
+	Reflection        string `name:"reflection" help:"gRPC reflection: operators, off, or auto (dev: every identity, serve: operators)"`
 
 	AdminAddr string `name:"admin-addr" help:"address of /livez, /readyz and /metrics (plain HTTP, no operation data)"`
 
@@ -73,7 +79,8 @@ const auto = "auto"
 // serveDefaults are the defaults of every command but dev.
 func serveDefaults() Config {
 	return Config{
-		StoreTLS: storeTLSVerified, Migrations: auto, GRPCAddr: ":7443", MaxConns: 4096, Reflection: auto, AdminAddr: ":7490",
+		StoreTLS: storeTLSVerified, Durability: durabilityRequired, Migrations: auto, GRPCAddr: ":7443", MaxConns: 4096, Workers: 64,
+		Memory: auto, Reflection: auto, AdminAddr: ":7490",
 		ReloadInterval: 5 * time.Second, DrainDelay: 3 * time.Second, DrainTimeout: 25 * time.Second,
 		LogLevel: "info", LogFormat: "json",
 	}
@@ -109,6 +116,7 @@ func (c Config) validate() error {
 		}
 	}
 	oneOf("store-tls", c.StoreTLS, storeTLSVerified, storeTLSAsInURL)
+	oneOf("store-durability", c.Durability, durabilityRequired, durabilityAsItIs)
 	oneOf("migrations", c.Migrations, auto, "verify", "apply")
 	oneOf("reflection", c.Reflection, auto, "operators", "off")
 	oneOf("log-level", c.LogLevel, "debug", "info", "warn", "error")
@@ -116,19 +124,40 @@ func (c Config) validate() error {
 	within("reload-interval", c.ReloadInterval, 100*time.Millisecond, time.Hour)
 	within("drain-delay", c.DrainDelay, 0, 5*time.Minute)
 	within("drain-timeout", c.DrainTimeout, 0, 10*time.Minute)
-	if c.StoreConns < 0 || c.StoreConns > 10_000 {
-		fault("store-connections", "must be from 0 to 10000")
+	between := func(setting string, n, least, most int) {
+		if n < least || n > most {
+			fault(setting, fmt.Sprintf("must be from %d to %d", least, most))
+		}
 	}
-	if c.MaxConns < 1 || c.MaxConns > 100_000 {
-		fault("max-connections", "must be from 1 to 100000")
+	between("store-connections", c.StoreConns, 0, 10_000)
+	between("max-connections", c.MaxConns, 1, 100_000)
+	between("max-connections-per-address", c.ConnsPerAddress, 0, 100_000)
+	between("max-connections-per-principal", c.ConnsPerPrincipal, 0, 100_000)
+	between("stream-workers", c.Workers, 0, 10_000)
+	if _, err := parseMemory(c.Memory); err != nil {
+		fault("gc-memory", err.Error())
 	}
 	for setting, addr := range map[string]string{"grpc-addr": c.GRPCAddr, "admin-addr": c.AdminAddr} {
-		if _, _, err := net.SplitHostPort(addr); err != nil {
+		if !isAddress(addr) {
 			fault(setting, "must be host:port, or :port for every address of this host")
 		}
 	}
 	slices.SortFunc(faults, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(faults...)
+}
+
+func isAddress(addr string) bool {
+	_, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	return err == nil
+}
+
+// shares of the gRPC listener's connections.
+func (c Config) shares() shares {
+	quarter := max(c.MaxConns/4, 1)
+	return shares{most: c.MaxConns, address: cmp.Or(c.ConnsPerAddress, quarter), principal: cmp.Or(c.ConnsPerPrincipal, quarter)}
 }
 
 // validateServe judges what a server for production needs besides: nothing that protects it has a default.

@@ -193,7 +193,7 @@ func TestSecretsMayBeFiles(t *testing.T) {
 		"above a lower rank":             {file: "store: other", env: []string{"LEDGERD_STORE_FILE=" + path}, want: dsn},
 		"below a higher rank":            {env: []string{"LEDGERD_STORE_FILE=" + path}, flags: []string{"--store=other"}, want: "other"},
 		"both of one rank":               {env: []string{"LEDGERD_STORE_FILE=" + path, "LEDGERD_STORE=other"}, wantErr: "is given both itself and as a file"},
-		"missing":                        {flags: []string{"--store-file", path + "-missing"}, wantErr: "--store-file: open"},
+		"missing":                        {flags: []string{"--store-file", path + "-missing"}, wantErr: "dsn-missing: no such file"},
 		"an empty variable is not given": {env: []string{"LEDGERD_STORE_FILE=" + path, "LEDGERD_STORE="}, want: dsn},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -62,7 +62,7 @@ func (p program) checkContracts(paths []string, show ledger.Tool) error {
 	for _, path := range paths {
 		files, err := contract.Read(path)
 		if err != nil {
-			faults = append(faults, err)
+			faults = append(faults, unread("contracts", err))
 			continue
 		}
 		set, err := contract.ParseFiles(files...)
@@ -86,7 +86,7 @@ func (p program) checkContracts(paths []string, show ledger.Tool) error {
 		}
 	}
 	if err := errors.Join(faults...); err != nil {
-		return faulty(err)
+		return err
 	}
 	if show != "" && !shown {
 		return usageError{errors.New("--print: no contract of that tool is declared there; without --print, check lists those that are")}

@@ -119,7 +119,7 @@ func devRules(with *parts, report authz.Report) error {
 	if path := with.config.Policy; path != "" {
 		policy, err := authz.NewPolicyReloader(path, report)
 		if err != nil {
-			return usageError{err}
+			return usageError{with.config.named(err)}
 		}
 		with.policy, with.reloaders = policy.Current, append(with.reloaders, policy)
 	} else {
@@ -132,7 +132,7 @@ func devRules(with *parts, report authz.Report) error {
 	if path := with.config.Contracts; path != "" {
 		declared, reloaders, err := openContracts(path, report)
 		if err != nil {
-			return usageError{err}
+			return usageError{with.config.named(err)}
 		}
 		with.contracts, with.reloaders = declared, append(with.reloaders, reloaders...)
 		return nil

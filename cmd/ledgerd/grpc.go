@@ -33,11 +33,10 @@ const (
 	largestRequest    = 1 << 20
 	largestAnswer     = 4 << 20
 	largestHeaderList = 8 << 10
-	streamWorkers     = 64
 )
 
 // grpcServer makes the server with everything registered, not serving yet. It refuses one whose methods are not all in the list of who may call them.
-func grpcServer(parts parts, l *ledger.Ledger, draining func() bool, streams context.Context) (*grpc.Server, *health.Server, error) {
+func grpcServer(parts parts, l *ledger.Ledger, shared *connections, draining func() bool, streams context.Context) (*grpc.Server, *health.Server, error) {
 	policy := policyInForce(parts.policy)
 	limiter, err := rpc.NewLimiter(policy, identify, policy.limits, parts.telemetry.meter())
 	if err != nil {
@@ -52,14 +51,16 @@ func grpcServer(parts parts, l *ledger.Ledger, draining func() bool, streams con
 	admission := authz.NewInterceptor(parts.policy, parts.now)
 	chain := rpc.InterceptorOptions{Log: parts.log, Draining: draining, Limiter: limiter}
 	options := append(rpc.Interceptors(gate{admission, parts.openReflection, streams}, chain),
-		grpc.Creds(credentials.NewTLS(authz.ServerTLS(parts.material))),
+		grpc.Creds(sharedCredentials{credentials.NewTLS(authz.ServerTLS(parts.material)), shared, func(info credentials.AuthInfo) (authz.Principal, error) {
+			return parts.policy().PrincipalFromPeer(info, parts.now())
+		}}),
 		grpc.StatsHandler(parts.telemetry.statsHandler()),
 		grpc.ConnectionTimeout(handshakeBound),
 		grpc.MaxConcurrentStreams(streamsPerConn),
 		grpc.MaxRecvMsgSize(largestRequest),
 		grpc.MaxSendMsgSize(largestAnswer),
 		grpc.MaxHeaderListSize(largestHeaderList),
-		grpc.NumStreamWorkers(streamWorkers),
+		grpc.NumStreamWorkers(uint32(parts.config.Workers)),
 		grpc.WaitForHandlers(true),
 		// Connections end now and then, so that new certificates, authorities and instances are met.
 		grpc.KeepaliveParams(keepalive.ServerParameters{

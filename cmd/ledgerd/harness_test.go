@@ -212,6 +212,7 @@ func newHouse(t *testing.T, store string) *house {
 		"serve", "--store-file", h.path("store"), "--tls-cert", h.path("cert.pem"), "--tls-key", h.path("key.pem"), "--tls-ca", h.path("ca.pem"),
 		"--policy", h.path("policy.yaml"), "--contracts", h.path("contracts.yaml"), "--secrets", h.path("secrets.yaml"),
 		"--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0", "--drain-delay", "0s", "--reload-interval", "1h",
+		"--store-durability", "as-it-is", // of the server for tests
 	}
 	return h
 }

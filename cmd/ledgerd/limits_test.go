@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "github.com/opsledger/opsledger/gen/opsledger/v1"
+	"github.com/opsledger/opsledger/test/pgtest"
 )
 
 func TestTooMuchIsNamedAndNoReportIsLost(t *testing.T) {
@@ -57,12 +59,27 @@ func TestTooMuchIsNamedAndNoReportIsLost(t *testing.T) {
 	}
 }
 
-func TestAServerSaysWhatItsDatabaseMayLose(t *testing.T) {
+func TestADatabaseThatMayLoseWhatWasAnsweredIsRefusedUnlessTold(t *testing.T) {
 	h := newHouse(t, stores["postgres"](t)) // the one for tests is fast and unsafe
-	r := start(t, nil, append(h.args, "--migrations", "apply")...)
-	log, _ := r.log.read()
-	if !strings.Contains(log, "may lose what it has committed") || !strings.Contains(log, "full_page_writes") {
+	args := append(h.args, "--migrations", "apply")
+	r := start(t, nil, args...)
+	if log, _ := r.log.read(); !strings.Contains(log, "may lose what it has committed") || !strings.Contains(log, "full_page_writes") {
 		t.Errorf("the log does not say so:\n%s", log)
+	}
+	err := run(call(t), append(args, "--store-durability", "required"), nil, io.Discard, io.Discard)
+	if exitCode(err) != 1 || !strings.Contains(err.Error(), "fsync, full_page_writes off") || !strings.Contains(err.Error(), "--store-durability=as-it-is") {
+		t.Errorf("exit code %d, %v", exitCode(err), err)
+	}
+
+	durable := pgtest.Own(t, pgtest.Options{Durable: true})
+	h = newHouse(t, durable.DSN(durable.Database(t)))
+	r = start(t, nil, append(h.args, "--migrations", "apply", "--store-durability", "required")...)
+	client := pb.NewLedgerServiceClient(dial(t, r.at.GRPC, h.as(t, agentA)))
+	if granted, err := client.Claim(call(t), claim("key-1")); err != nil || granted.GetGranted() == nil {
+		t.Errorf("%v, %v", granted, err)
+	}
+	if log, _ := r.log.read(); strings.Contains(log, "may lose") {
+		t.Errorf("a durable one is suspected:\n%s", log)
 	}
 }
 
@@ -72,7 +89,7 @@ func TestSpansHoldNoTextsOfErrors(t *testing.T) {
 	ctx, span := traces.Tracer("test").Start(t.Context(), "call") // only what belongs to one has spans
 	defer span.End()
 	for _, dsn := range []string{"host=/nonexistent-canary user=canary dbname=canary", stores["postgres"](t)} {
-		store, err := openStore(t.Context(), location{dsn: dsn}, 0, traces)
+		store, err := openStore(t.Context(), location{dsn: dsn}, storeOptions{traces: traces})
 		if err != nil {
 			t.Fatal(err)
 		}

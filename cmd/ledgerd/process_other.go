@@ -6,3 +6,6 @@ package main
 
 // noCoreDumps has nothing to do: there are none.
 func noCoreDumps() error { return nil }
+
+// isExposed can't be told by a mode.
+func isExposed(string) bool { return false }

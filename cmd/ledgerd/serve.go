@@ -5,7 +5,8 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
+	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"time"
@@ -24,11 +25,11 @@ func (p program) serveCommand() *cobra.Command {
 		Long: "Serve the ledger. Every setting is a flag, an environment variable or a key of the --config file, in this order.\n" +
 			"SIGTERM drains and exits; a second one exits at once; SIGHUP reloads policy, contracts and certificates.",
 		Example: "  ledgerd serve --config /etc/ledgerd.yaml --store-file /run/secrets/ledger-dsn",
-	}, serveDefaults(), func(cmd *cobra.Command, c Config, _ *settings) error {
+	}, serveDefaults(), func(cmd *cobra.Command, c Config, s *settings) error {
 		if err := c.validateServe(); err != nil {
 			return usageError{err}
 		}
-		return p.serve(cmd.Context(), c)
+		return p.serve(cmd.Context(), c, s.secretFiles())
 	}, allBut("state-dir")...)
 }
 
@@ -43,9 +44,11 @@ func allBut(names ...string) []string {
 	return out
 }
 
-// serve reads top to bottom as a server comes to be: files, store, server; and is undone in the other order.
-func (p program) serve(ctx context.Context, c Config) error {
+// serve reads top to bottom as a server comes to be: files, store, server; and is undone in the other order. secrets are files that
+// settings came from.
+func (p program) serve(ctx context.Context, c Config, secrets map[string]string) error {
 	log := p.newLogger(c)
+	defer p.paceCollector(ctx, c.Memory, containerMemory(os.DirFS("/")))()
 	told, err := newTelemetry(ctx, p)
 	if err != nil {
 		return err
@@ -54,20 +57,22 @@ func (p program) serve(ctx context.Context, c Config) error {
 
 	material, err := authz.NewMaterialReloader(authz.Files{Cert: c.TLSCert, Key: c.TLSKey, CA: c.TLSCA}, p.now, report)
 	if err != nil {
-		return usageError{fmt.Errorf("--tls-cert, --tls-key, --tls-ca: %w", err)}
+		return usageError{c.named(err)}
 	}
 	policy, err := authz.NewPolicyReloader(c.Policy, report)
 	if err != nil {
-		return usageError{err}
+		return usageError{c.named(err)}
 	}
 	declared, reloaders, err := openContracts(c.Contracts, report)
 	if err != nil {
-		return usageError{err}
+		return usageError{c.named(err)}
 	}
 	ring, err := readRing(c.Secrets)
 	if err != nil {
-		return usageError{err}
+		return usageError{c.named(err)}
 	}
+	secrets["tls-key"], secrets["secrets"] = c.TLSKey, c.Secrets
+	warnOfExposed(log, secrets)
 	at, err := locate(c.Store)
 	if err != nil {
 		return err
@@ -87,6 +92,7 @@ const flushBound = 3 * time.Second
 
 // serveParts runs a server, then flushes telemetry and closes the store, whatever has happened before.
 func (p program) serveParts(ctx context.Context, with parts, ready func(addresses)) (err error) {
+	served := false
 	defer func() {
 		flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushBound)
 		defer cancel()
@@ -94,15 +100,29 @@ func (p program) serveParts(ctx context.Context, with parts, ready func(addresse
 			with.log.Warn("telemetry could not be flushed", "error", lost)
 		}
 		err = errors.Join(err, with.store.Close())
-		with.log.Info("stopped")
+		if served {
+			with.log.Info("stopped")
+		}
 	}()
 	s, err := newServer(ctx, with)
 	if err != nil {
 		return err
 	}
+	served = true
 	signals, stop := p.signals()
 	defer stop()
 	return s.run(ctx, signals, ready)
+}
+
+// warnOfExposed names files with secrets that every user of this host can read, by their settings. They are taken: what Kubernetes mounts
+// is so by default, in a container that has one user.
+func warnOfExposed(log *slog.Logger, files map[string]string) {
+	for _, setting := range slices.Sorted(maps.Keys(files)) {
+		if isExposed(files[setting]) {
+			log.Warn("every user of this host can read a file with a secret: take the right from others (chmod o-r, or defaultMode: 0440)",
+				"setting", setting, "file", files[setting])
+		}
+	}
 }
 
 // openContracts reads the contracts' file; without one every tool has the default.
@@ -120,7 +140,7 @@ func openContracts(path string, report authz.Report) (contracts, []reloader, err
 func readRing(path string) (*fingerprint.Ring, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read secrets: %w", err)
+		return nil, err
 	}
 	return fingerprint.ParseRing(path, data)
 }

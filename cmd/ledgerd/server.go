@@ -15,7 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/net/netutil"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
@@ -89,15 +88,23 @@ func newServer(ctx context.Context, p parts) (_ *server, err error) {
 			}
 		}
 	}()
-	if s.grpc, s.health, err = grpcServer(p, s.ledger, s.noLeases.Load, streams); err != nil {
+	grpcConns, err := newConnections("grpc", p.config.shares(), p.telemetry.meter())
+	if err != nil {
+		return nil, err
+	}
+	adminConns, err := newConnections("admin", adminShares, p.telemetry.meter())
+	if err != nil {
+		return nil, err
+	}
+	if s.grpc, s.health, err = grpcServer(p, s.ledger, grpcConns, s.noLeases.Load, streams); err != nil {
 		return nil, err
 	}
 	s.readiness = &readiness{now: p.now, certificateEnd: func() time.Time { return p.material.Current().NotAfter() }}
-	if err = p.telemetry.watchCertificate(s.readiness.certificateEnd); err != nil {
+	if err = p.telemetry.watchCertificates(p.material); err != nil {
 		return nil, err
 	}
 	s.admin = adminServer(s.readiness, p.telemetry.registry, p.log)
-	if s.grpcListener, err = listen(ctx, "grpc-addr", p.config.GRPCAddr, p.config.MaxConns); err != nil {
+	if s.grpcListener, err = listen(ctx, "grpc-addr", p.config.GRPCAddr, grpcConns); err != nil {
 		return nil, err
 	}
 	if s.adminListener, err = listen(ctx, "admin-addr", p.config.AdminAddr, adminConns); err != nil {
@@ -107,20 +114,26 @@ func newServer(ctx context.Context, p parts) (_ *server, err error) {
 	return s, nil
 }
 
-// adminConns is how many connections the admin listener has at most: probes and scrapes are few.
-const adminConns = 64
+// adminShares are those of the admin listener, where there are no principals: probes and scrapes are few.
+var adminShares = shares{most: 64, address: 16}
 
-// listen opens a listener with at most so many connections at a time. Further ones wait until one of these ends.
-func listen(ctx context.Context, setting, addr string, most int) (net.Listener, error) {
+// listen opens a listener whose connections are shared.
+func listen(ctx context.Context, setting, addr string, shared *connections) (net.Listener, error) {
 	var config net.ListenConfig
 	l, err := config.Listen(ctx, "tcp", addr)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("--%s: another program listens there: end it, or give another address (port 0 takes a free one): %w", setting, err)
+	if err == nil {
+		return sharedListener{l, shared}, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("--%s: %w", setting, err)
+	why := err.Error()
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		why = "another program listens there: end it, or give another address (port 0 takes a free one)"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		why = "this host has no such address: give one of its own, or :port for all of them"
+	case errors.Is(err, syscall.EACCES):
+		why = "this user may not listen there: give a port from 1024 on, or the right to the process"
 	}
-	return netutil.LimitListener(l, most), nil
+	return nil, ruleError(setting, addr+": "+why)
 }
 
 // errForced says that somebody did not want to wait.
@@ -183,7 +196,7 @@ func (s *server) reload() {
 func (s *server) drain(signals <-chan os.Signal) error {
 	s.readiness.draining.Store(true)
 	s.health.Shutdown()
-	s.log.Info("draining", "delay", s.config.DrainDelay, "timeout", s.config.DrainTimeout)
+	s.log.Info("draining", "delay", s.config.DrainDelay.String(), "timeout", s.config.DrainTimeout.String())
 	if err := failpoint.Hit(context.Background(), failpoint.ServeDrainStarted); err != nil {
 		s.stop(handlerBound)
 		return err

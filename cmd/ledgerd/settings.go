@@ -120,6 +120,7 @@ func (s *settings) resolve(env []string) error {
 		path = vars["config"]
 	}
 	if path != "" {
+		s.config = path
 		if err := s.readFile(path); err != nil {
 			return err
 		}
@@ -168,7 +169,7 @@ func (s *settings) variables(env []string) (map[string]string, error) {
 func (s *settings) readFile(path string) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return fmt.Errorf("read configuration: %w", err)
+		return fileFault("config", path, err)
 	}
 	if blank(data) { // packages ship a file in which everything is commented out
 		return nil
@@ -255,12 +256,33 @@ func (s *settings) readSecrets() error {
 		}
 		data, err := os.ReadFile(x.text)
 		if err != nil {
-			faults = append(faults, fmt.Errorf("--%s: %w", x.name, err))
+			faults = append(faults, fileFault(x.name, x.text, err))
+			continue
+		}
+		if len(bytes.TrimSpace(data)) == 0 {
+			faults = append(faults, fileError(x.name, x.text, "is empty: it must hold what --"+x.twin.name+" would be"))
 			continue
 		}
 		faults = append(faults, x.twin.set(strings.TrimRight(string(data), "\r\n"), x.rank, x.origin))
 	}
 	return errors.Join(faults...)
+}
+
+// secretFiles are the files that secret settings were read from, by the setting that names the file.
+func (s *settings) secretFiles() map[string]string {
+	files := map[string]string{}
+	for _, x := range s.all {
+		if x.twin == nil {
+			continue
+		}
+		switch {
+		case x.twin.rank == fromFile && x.rank == fromDefault:
+			files["config"] = s.config
+		case x.rank != fromDefault && x.twin.origin == x.origin:
+			files[x.name] = x.text
+		}
+	}
+	return files
 }
 
 // show is the value as it may be printed.

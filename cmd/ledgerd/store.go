@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/exaring/otelpgx"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	"github.com/spf13/cobra"
@@ -52,20 +51,49 @@ func locate(store Secret) (location, error) {
 	if strings.HasPrefix(text, "postgres://") || strings.HasPrefix(text, "postgresql://") || strings.Contains(text, "host=") {
 		return location{dsn: text}, nil
 	}
-	return location{}, usageError{ruleError("store", "must be postgres://USER@HOST/DATABASE or sqlite:PATH")}
+	return location{}, usageError{ruleError("store", "must be postgres://USER@HOST/DATABASE or sqlite:PATH; --store-file names a file that holds it")}
 }
 
-// openStore opens a store without asking anything of it. With traces, PostgreSQL's statements are spans, without their arguments.
-func openStore(ctx context.Context, at location, conns int, traces *sdktrace.TracerProvider) (database, error) {
-	if at.isFile() {
-		return sqlite.Open(ctx, at.path, sqlite.Options{})
-	}
-	opts := postgres.Options{MaxConns: int32(conns)}
-	if traces != nil {
-		opts.Tracer = tracer{otelpgx.NewTracer(otelpgx.WithTracerProvider(traces))}
-	}
-	return postgres.Open(ctx, at.dsn, opts)
+// storeOptions are those of PostgreSQL alone. The zero value is useful.
+type storeOptions struct {
+	conns   int
+	durable bool                     // refuse each connection to a server that may lose what it commits
+	traces  *sdktrace.TracerProvider // statements are spans, without their arguments
 }
+
+// openStore opens a store without asking anything of it.
+func openStore(ctx context.Context, at location, o storeOptions) (database, error) {
+	if at.isFile() {
+		return openFile(ctx, at.path)
+	}
+	opts := postgres.Options{MaxConns: int32(o.conns), Durable: o.durable}
+	if o.traces != nil {
+		opts.Tracer = tracer{otelpgx.NewTracer(otelpgx.WithTracerProvider(o.traces))}
+	}
+	store, err := postgres.Open(ctx, at.dsn, opts)
+	if err != nil {
+		return nil, usageError{ruleError("store", err.Error())}
+	}
+	return store, nil
+}
+
+func openFile(ctx context.Context, path string) (database, error) {
+	store, err := sqlite.Open(ctx, path, sqlite.Options{})
+	var unusable *fs.PathError
+	switch {
+	case err == nil:
+		return store, nil
+	case errors.As(err, &unusable):
+		return nil, fileFault("store", path, err)
+	}
+	return nil, usageError{fileError("store", path, fmt.Sprintf("can't be opened (%v): this user must be able to write it and into its directory, on a local disk", err))}
+}
+
+// What --store-durability may be.
+const (
+	durabilityRequired = "required"
+	durabilityAsItIs   = "as-it-is"
+)
 
 const (
 	migrateBound = 10 * time.Minute
@@ -74,10 +102,7 @@ const (
 
 // prepareStore opens a store and brings it to, or checks for, a schema that this release works on.
 func prepareStore(ctx context.Context, at location, c Config, log *slog.Logger, traces *sdktrace.TracerProvider) (database, error) {
-	if err := checkTransport(at, c.StoreTLS); err != nil {
-		return nil, err
-	}
-	store, err := openStore(ctx, at, c.StoreConns, traces)
+	store, err := reachStore(ctx, at, c)
 	if err != nil {
 		return nil, err
 	}
@@ -85,26 +110,73 @@ func prepareStore(ctx context.Context, at location, c Config, log *slog.Logger, 
 		ctx, cancel := context.WithTimeout(ctx, migrateBound)
 		defer cancel()
 		if err := store.Migrate(ctx); err != nil {
-			return nil, errors.Join(err, store.Close())
+			return nil, errors.Join(ruleError("store", err.Error()), store.Close())
 		}
 	}
 	ready, cancel := context.WithTimeout(ctx, readyBound)
 	defer cancel()
 	if err := store.Ready(ready); err != nil {
-		return nil, errors.Join(fmt.Errorf("%w; is it there, and has it been migrated (ledgerd migrate status)?", err), store.Close())
+		return nil, errors.Join(notReady(ready, at, err), store.Close())
 	}
-	if server, ok := store.(interface {
+	if at.isFile() {
+		return store, nil
+	}
+	required := c.Durability == durabilityRequired
+	if err := checkDurability(ready, store, required, log); err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	// What has been asked of this server is asked of each one that a later connection meets.
+	if err := store.Close(); err != nil {
+		return nil, err
+	}
+	return openStore(ctx, at, storeOptions{c.StoreConns, required, traces})
+}
+
+// reachStore opens a store that can be reached, without telemetry.
+func reachStore(ctx context.Context, at location, c Config) (database, error) {
+	if err := checkTransport(at, c.StoreTLS); err != nil {
+		return nil, err
+	}
+	if err := reach(ctx, at); err != nil {
+		return nil, err
+	}
+	return openStore(ctx, at, storeOptions{conns: c.StoreConns})
+}
+
+// notReady says what to do about a store that can be reached.
+func notReady(ctx context.Context, at location, err error) error {
+	current, unread := schemaVersion(ctx, at)
+	why := err.Error()
+	switch {
+	case unread != nil:
+	case current < migrations.Latest:
+		why = fmt.Sprintf("its schema has version %d, this release needs %d: run ledgerd migrate up, or start with --migrations apply", current, migrations.Latest)
+	case current > migrations.Latest:
+		why = fmt.Sprintf("its schema has version %d, this release knows %d: start a newer ledgerd", current, migrations.Latest)
+	}
+	return ruleError("store", why)
+}
+
+// checkDurability refuses a server that may lose what it has committed, or warns of it.
+func checkDurability(ctx context.Context, store database, required bool, log *slog.Logger) error {
+	server, ok := store.(interface {
 		UnsafeSettings(ctx context.Context) ([]string, error)
-	}); ok {
-		off, err := server.UnsafeSettings(ready)
-		if err != nil {
-			return nil, errors.Join(err, store.Close())
-		}
-		if len(off) > 0 {
-			log.Warn("the database may lose what it has committed when its host crashes: turn these settings on", "settings", off)
-		}
+	})
+	if !ok {
+		return nil
 	}
-	return store, nil
+	off, err := server.UnsafeSettings(ctx)
+	switch {
+	case err != nil:
+		return ruleError("store", err.Error())
+	case len(off) == 0:
+		return nil
+	case required:
+		return ruleError("store-durability", fmt.Sprintf("the database has %s off, and may lose what was answered when its host crashes: "+
+			"turn on what is off, or take it with --store-durability=%s", strings.Join(off, ", "), durabilityAsItIs))
+	}
+	log.Warn("the database may lose what it has committed when its host crashes: turn these settings on", "settings", off)
+	return nil
 }
 
 func (p program) migrateCommand() *cobra.Command {
@@ -114,15 +186,12 @@ func (p program) migrateCommand() *cobra.Command {
 		Example: "  ledgerd migrate up --store-file /run/secrets/ledger-dsn",
 	}, serveDefaults(), func(cmd *cobra.Command, c Config, _ *settings) error {
 		at, err := locate(c.Store)
-		if err == nil {
-			err = checkTransport(at, c.StoreTLS)
-		}
 		if err != nil {
 			return err
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), migrateBound)
 		defer cancel()
-		store, err := openStore(ctx, at, c.StoreConns, nil)
+		store, err := reachStore(ctx, at, c)
 		if err != nil {
 			return err
 		}
@@ -130,7 +199,7 @@ func (p program) migrateCommand() *cobra.Command {
 			err = store.Ready(ctx)
 		}
 		if err = errors.Join(err, store.Close()); err != nil {
-			return err
+			return ruleError("store", err.Error())
 		}
 		_, err = fmt.Fprintf(p.stdout, "schema version %d\n", migrations.Latest)
 		return err
@@ -145,6 +214,9 @@ func (p program) migrateCommand() *cobra.Command {
 			err = checkTransport(at, c.StoreTLS)
 		}
 		if err != nil {
+			return err
+		}
+		if err := reach(cmd.Context(), at); err != nil {
 			return err
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), readyBound)
@@ -213,9 +285,9 @@ func openPlain(at location) (*sql.DB, error) {
 		name := url.URL{Scheme: "file", Opaque: (&url.URL{Path: at.path}).EscapedPath(), RawQuery: "mode=ro"}
 		return sql.Open("sqlite", name.String())
 	}
-	config, err := pgx.ParseConfig(at.dsn)
+	config, err := parseDSN(at.dsn)
 	if err != nil {
-		return nil, usageError{ruleError("store", "can't be read as a PostgreSQL DSN")}
+		return nil, err
 	}
 	return stdlib.OpenDB(*config), nil
 }

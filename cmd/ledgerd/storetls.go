@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"net/netip"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
@@ -22,9 +21,9 @@ func checkTransport(at location, rule string) error {
 	if at.isFile() || rule == storeTLSAsInURL {
 		return nil
 	}
-	config, err := pgx.ParseConfig(at.dsn)
+	config, err := parseDSN(at.dsn)
 	if err != nil {
-		return usageError{ruleError("store", "can't be read as a PostgreSQL DSN")}
+		return err
 	}
 	verified := isLocal(config.Host) || isVerified(config.TLSConfig)
 	for _, next := range config.Fallbacks {

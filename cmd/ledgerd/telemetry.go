@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -24,6 +23,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"google.golang.org/grpc/stats"
+
+	"github.com/opsledger/opsledger/authz"
 )
 
 // telemetry is where metrics and traces of this process go: metrics to the admin listener, traces to where the standard OTEL_*
@@ -90,12 +91,15 @@ func (t *telemetry) build() error {
 	return t.registry.Register(gauge)
 }
 
-// watchCertificate tells the end of the server's certificate, for an alert before it.
-func (t *telemetry) watchCertificate(end func() time.Time) error {
+// watchCertificates tells the ends of the server's certificate and of the clients' authorities, for an alert before them.
+func (t *telemetry) watchCertificates(source authz.MaterialSource) error {
+	const kind = "ledger.tls.certificate.kind"
 	_, err := t.meter().Int64ObservableGauge("ledger.tls.certificate.expiry", metric.WithUnit("s"),
-		metric.WithDescription("End of life of the server's certificate, as Unix time"),
+		metric.WithDescription("End of life of the server's certificate, and of that authority of the clients which ends first, as Unix time"),
 		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
-			o.Observe(end().Unix())
+			m := source.Current()
+			o.Observe(m.NotAfter().Unix(), metric.WithAttributes(attribute.String(kind, "server")))
+			o.Observe(m.AuthoritiesNotAfter().Unix(), metric.WithAttributes(attribute.String(kind, "authority")))
 			return nil
 		}))
 	return err

@@ -93,7 +93,7 @@ func launch(t *testing.T, e *env, o nodeOptions) *node {
 	}
 	n.args = []string{
 		"serve", "--store", dsn, "--migrations", "apply", "--grpc-addr", n.grpcAddr, "--admin-addr", n.adminAddr,
-		"--drain-delay", "0s", "--log-level", "debug",
+		"--drain-delay", "0s", "--log-level", "debug", "--store-durability", "as-it-is",
 	}
 	for flag, path := range files {
 		n.args = append(n.args, "--"+flag, path)

@@ -164,7 +164,9 @@ func startLedgerd(t *testing.T, h *house) *ledgerd {
 	files := h.files("server")
 	cmd := exec.Command(binary, "serve", "--store", "sqlite:"+filepath.Join(inMemory(t), "ledger.db"), "--tls-cert", files.Cert, "--tls-key", files.Key,
 		"--tls-ca", files.CA, "--policy", h.path("policy.yaml"), "--secrets", h.path("secrets.yaml"),
-		"--grpc-addr", s.grpc, "--admin-addr", s.admin, "--drain-delay", "0s", "--log-level", "warn")
+		"--grpc-addr", s.grpc, "--admin-addr", s.admin, "--drain-delay", "0s", "--log-level", "warn",
+		// The flood has one address and one name, and is let in: what is shown is what it does inside.
+		"--max-connections", "8192", "--max-connections-per-address", "4096", "--max-connections-per-principal", "4096")
 	cmd.Stderr = s.log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
