@@ -66,6 +66,7 @@ func TestExecution(t *testing.T) {
 		execute  func(context.Context, Call) (ticket, error)
 		complete func(*opsledgerv1.CompleteRequest) (*opsledgerv1.CompleteResponse, error)
 		mark     func(*opsledgerv1.MarkUnknownRequest) (*opsledgerv1.MarkUnknownResponse, error)
+		gone     bool   // the ledger is, when the report arrives, and stays away
 		want     string // the variant, or the error's text
 		reported string
 	}{
@@ -85,7 +86,7 @@ func TestExecution(t *testing.T) {
 			want: "unknown recorded=true", reported: "succeeded T-1",
 		},
 		{
-			name: "it answers, the ledger has gone", execute: fine,
+			name: "it answers, the ledger has gone", execute: fine, gone: true,
 			complete: func(*opsledgerv1.CompleteRequest) (*opsledgerv1.CompleteResponse, error) { return nil, unavailable },
 			want:     "unknown recorded=false", reported: "succeeded T-1",
 		},
@@ -151,7 +152,7 @@ func TestExecution(t *testing.T) {
 			want: "nothing was sent: connection refused", reported: "not executed NEVER_SENT once=false",
 		},
 		{
-			name: "it was not sent, the ledger has gone",
+			name: "it was not sent, the ledger has gone", gone: true,
 			execute: func(context.Context, Call) (ticket, error) {
 				return ticket{}, NotSent(errors.New("connection refused"))
 			},
@@ -164,7 +165,7 @@ func TestExecution(t *testing.T) {
 			want:    "unknown recorded=true", reported: "unknown UNCLASSIFIED",
 		},
 		{
-			name:    "it fails in a way that says nothing, the ledger has gone",
+			name: "it fails in a way that says nothing, the ledger has gone", gone: true,
 			execute: func(context.Context, Call) (ticket, error) { return ticket{}, errors.New("502") },
 			mark: func(*opsledgerv1.MarkUnknownRequest) (*opsledgerv1.MarkUnknownResponse, error) {
 				return nil, unavailable
@@ -189,9 +190,14 @@ func TestExecution(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			f := &fakeLedger{complete: tt.complete, mark: tt.mark}
+			l := serve(t, f)
+			if tt.gone {
+				l.reportTimeout = time.Second
+			}
 			var runs atomic.Int32
-			out, err := Do(t.Context(), serve(t, f), creating(&runs, tt.execute), intent, request{"disk full"})
+			out, err := Do(t.Context(), l, creating(&runs, tt.execute), intent, request{"disk full"})
 			got := variant(out)
 			if err != nil {
 				got = err.Error()

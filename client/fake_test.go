@@ -123,7 +123,7 @@ func refusal(t *testing.T, code codes.Code, details ...protoadapt.MessageV1) err
 	return s.Err()
 }
 
-// serve starts the fake and returns a client of it with short limits.
+// serve starts the fake and returns a client of it.
 func serve(t *testing.T, f *fakeLedger, options ...grpc.ServerOption) *Ledger {
 	t.Helper()
 	listener := bufconn.Listen(1 << 20)
@@ -140,5 +140,5 @@ func serve(t *testing.T, f *fakeLedger, options ...grpc.ServerOption) *Ledger {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = connection.Close() })
-	return New(connection, Options{CallTimeout: 5 * time.Second, ReportTimeout: 300 * time.Millisecond})
+	return New(connection, Options{})
 }

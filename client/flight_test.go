@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -51,8 +52,16 @@ func through(ctx context.Context, transport http.RoundTripper, method, url, body
 func counting(t *testing.T) (arrived *atomic.Int32, server *httptest.Server) {
 	arrived = new(atomic.Int32)
 	server = httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { arrived.Add(1) }))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that are broken off
 	t.Cleanup(server.Close)
 	return arrived, server
+}
+
+// http1 is a transport that leaves https to others.
+func http1() *http.Transport {
+	only := new(http.Protocols)
+	only.SetHTTP1(true)
+	return &http.Transport{Protocols: only}
 }
 
 // TestNoResendOverHTTP2: net/http sends again over HTTP/2 what the target refused or broke off, if it can, and the guard keeps it from
@@ -270,7 +279,7 @@ func TestWhatTheTransportSaw(t *testing.T) {
 		return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, nil
 	})
 	breaks := roundTripper(func(*http.Request) (*http.Response, error) { return nil, errors.New("reset") })
-	other := &http.Transport{} // speaks protocols that are not net/http's own
+	other := http1() // speaks protocols that are not net/http's own
 	reads := roundTripper(func(r *http.Request) (*http.Response, error) {
 		_, err := io.Copy(io.Discard, r.Body)
 		return nil, errors.Join(errors.New("reset"), err)
@@ -335,7 +344,7 @@ func TestAnotherAfterNoConnection(t *testing.T) {
 // TestNoAnotherAfterItWasRead: a request whose body was read may have left, also where no connection was seen.
 func TestNoAnotherAfterItWasRead(t *testing.T) {
 	var tries atomic.Int32
-	base := &http.Transport{}
+	base := http1()
 	base.RegisterProtocol("https", roundTripper(func(r *http.Request) (*http.Response, error) {
 		tries.Add(1)
 		_, err := io.Copy(io.Discard, r.Body)

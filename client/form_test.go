@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
@@ -151,7 +150,6 @@ func TestReportRefused(t *testing.T) {
 				return completed(opsledgerv1.State_STATE_COMPLETED, opsledgerv1.Disposition_DISPOSITION_APPLIED), nil
 			}
 			l := serve(t, f)
-			l.reportTimeout = 10 * time.Second // no case ends by it
 			var runs atomic.Int32
 			out, err := Do(t.Context(), l, creating(&runs, fine), intent, request{})
 			if err != nil {
