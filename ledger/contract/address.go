@@ -4,6 +4,7 @@ package contract
 
 import (
 	"errors"
+	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
@@ -163,8 +164,8 @@ func (a *address) safe() bool {
 	if err != nil {
 		return false
 	}
-	host := u.Hostname()
-	return u.Scheme == "https" || host == "localhost" || host == "::1" || strings.HasPrefix(host, "127.")
+	ip, err := netip.ParseAddr(u.Hostname()) // a name may begin with 127, too
+	return u.Scheme == "https" || u.Hostname() == "localhost" || err == nil && ip.IsLoopback()
 }
 
 // known is what fills a place of a question about an operation; resource is that of an inspection.

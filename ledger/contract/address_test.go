@@ -59,6 +59,18 @@ func TestNothingThatIsFilledInLeadsElsewhere(t *testing.T) {
 	})
 }
 
+func TestASecretGoesOnlyWhereNobodyCanReadIt(t *testing.T) {
+	for text, want := range map[string]bool{
+		"https://a.test/{downstream_key}": true, "http://localhost/{downstream_key}": true, "http://127.1.2.3:80/{downstream_key}": true, "http://[::1]/{downstream_key}": true,
+		"http://a.test/{downstream_key}": false, "http://127.a.test/{downstream_key}": false, "http://10.0.0.1/{downstream_key}": false, "http://localhost.a.test/{downstream_key}": false,
+	} {
+		a, _, rule := parseAddress(text, probePlaces, nil)
+		if rule != "" || a.safe() != want {
+			t.Errorf("%s: %s, safe %v", text, rule, !want)
+		}
+	}
+}
+
 func TestHeadersThatCouldHoldASecretNameIt(t *testing.T) {
 	for text, want := range map[string]Header{
 		"${file:/run/secrets/a-b_c.d}": {Name: "authorization", File: "/run/secrets/a-b_c.d"},
