@@ -216,6 +216,16 @@ func TestMaterialTellsItsEnd(t *testing.T) {
 	if !material.NotAfter().Equal(spec.NotAfter) {
 		t.Errorf("not after %v, want %v", material.NotAfter(), spec.NotAfter)
 	}
+	short, err := NewCA("root B", testNow, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for title, authorities := range map[string][]byte{"first": slices.Concat(short.PEM(), ca.PEM()), "last": slices.Concat(ca.PEM(), short.PEM())} {
+		material := mustMaterial(t, leafPEM(t, mustIssue(t, ca, spec), authorities))
+		if want := testNow.Add(time.Minute).Truncate(time.Second); !material.AuthoritiesNotAfter().Equal(want) {
+			t.Errorf("the one that ends first is %s: %v, want %v", title, material.AuthoritiesNotAfter(), want)
+		}
+	}
 }
 
 func TestAClientSendsItsReloadedPair(t *testing.T) {

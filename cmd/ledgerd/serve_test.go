@@ -68,7 +68,9 @@ func TestAServerGrantsClaimsAndShowsHowItIs(t *testing.T) {
 		}
 		code, metrics := r.get("/metrics")
 		for _, want := range []string{
-			"rpc_server_call_duration_seconds_count", "ledger_claims_total", "ledger_tls_certificate_expiry_seconds", "ledger_build_info", "go_goroutines",
+			"rpc_server_call_duration_seconds_count", "ledger_claims_total", `ledger_tls_certificate_expiry_seconds{ledger_tls_certificate_kind="server"}`,
+			`ledger_tls_certificate_expiry_seconds{ledger_tls_certificate_kind="authority"}`, `ledger_connections_open{ledger_connection_listener="grpc"} 1`,
+			"ledger_build_info", "go_goroutines",
 		} {
 			if code != 200 || !strings.Contains(metrics, want) {
 				t.Errorf("metrics (%d) lack %s", code, want)
