@@ -60,6 +60,19 @@ func (s *Store) connect(ctx context.Context, from driver.Connector) (*conn, erro
 	return c, nil
 }
 
+// connectWriter opens the connection that writes. Waiting for other processes is left to lock.
+func (s *Store) connectWriter(ctx context.Context) error {
+	c, err := s.connect(ctx, s.writers)
+	if err != nil {
+		return err
+	}
+	if _, err := c.exec(ctx, "PRAGMA busy_timeout = 0"); err != nil {
+		return errors.Join(err, c.close())
+	}
+	s.writer = c
+	return nil
+}
+
 // syncLog syncs the write-ahead log. SQLite has no locks on that file that closing it could drop; on the file itself it has.
 func syncLog(path string) error {
 	f, err := os.OpenFile(path+"-wal", os.O_RDWR, 0)

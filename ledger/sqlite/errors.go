@@ -54,6 +54,12 @@ func constrained(err error) bool {
 	return errors.Is(err, errRace) || errors.As(err, &lite) && lite.Code()&0xff == sqlite3.SQLITE_CONSTRAINT
 }
 
+// busy reports whether another process has a lock.
+func busy(err error) bool {
+	var lite *sqlite.Error
+	return errors.As(err, &lite) && lite.Code()&0xff == sqlite3.SQLITE_BUSY
+}
+
 // harmless reports whether a connection is as good as before.
 func harmless(err error) bool {
 	return errors.Is(err, ledger.ErrRecordTooNew) || errors.Is(err, ledger.ErrStoreUnavailable) || errors.Is(err, errDamaged)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -178,6 +179,44 @@ func TestTwoProcessesOnOneFile(t *testing.T) {
 			t.Errorf("%d events, want %d", n, want)
 		}
 	}
+}
+
+// TestBusyProcessLeavesRoom: who has one thing to write waits for few batches of who always has more. Two stores are as two processes here.
+func TestBusyProcessLeavesRoom(t *testing.T) {
+	d := harness{}.new(t)
+	busy, quiet := d.open(t, sqlite.Options{}), d.open(t, sqlite.Options{})
+	stop := make(chan struct{})
+	var group sync.WaitGroup
+	for i := range 64 {
+		group.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if err := create(t.Context(), busy, fmt.Sprint("busy ", i, "-", n)); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	const writes, mostBatches = 40, 6
+	for busy.Stats().WriteBatches == 0 {
+		runtime.Gosched()
+	}
+	before := busy.Stats().WriteBatches
+	for n := range writes {
+		if err := create(t.Context(), quiet, fmt.Sprint("quiet ", n)); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := busy.Stats().WriteBatches - before; n > writes*mostBatches {
+		t.Errorf("%d writes waited for %d batches, want %d each at most", writes, n, mostBatches)
+	}
+	close(stop)
+	group.Wait()
 }
 
 // operations are the ids of all rows.

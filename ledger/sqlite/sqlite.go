@@ -108,7 +108,7 @@ func Open(ctx context.Context, path string, opts Options) (*Store, error) {
 	if s.writers, err = connector(path, "query_only(0)", fmt.Sprintf("cache_size(-%d)", cached)); err != nil {
 		return nil, err
 	}
-	if s.writer, err = s.connect(ctx, s.writers); err != nil {
+	if err := s.connectWriter(ctx); err != nil {
 		return nil, errors.Join(unavailable("open", err), s.Close())
 	}
 	return s, nil
