@@ -2,6 +2,8 @@
 
 package ledger
 
+import "context"
+
 // Role is a right over other people's operations. No worker has one by default.
 type Role string
 
@@ -31,4 +33,17 @@ type Policy interface {
 	// HasRole: the principal has the role for this tool. HasAnyRole: for some tool; who has none is refused before anything is looked at.
 	HasRole(p Principal, role Role, tool Tool) bool
 	HasAnyRole(p Principal, role Role) bool
+}
+
+// Viewer is who would see a result, in this very call.
+type Viewer struct {
+	Principal Principal
+	Scope     Scope
+	Subject   string // as the caller gave it
+}
+
+// Replays says whether the result of a settled operation may be shown now. Own scope and subject, and the tool by the policy, have been
+// looked at before. What can't be found out is a no.
+type Replays interface {
+	MayShow(ctx context.Context, v Viewer, op *Operation) bool
 }

@@ -23,19 +23,21 @@ type Config struct {
 	Durability string `name:"store-durability" help:"required: refuse a PostgreSQL with fsync or full_page_writes off, which may lose what was answered; as-it-is: take it"`
 	Migrations string `name:"migrations" help:"what start-up does about the schema: verify, apply, or auto (SQLite: apply, PostgreSQL: verify)"`
 
-	GRPCAddr          string `name:"grpc-addr" help:"address of the gRPC listener (mTLS)"`
-	MaxConns          int    `name:"max-connections" help:"connections to the gRPC listener at a time at most; further ones are hung up on"`
-	ConnsPerAddress   int    `name:"max-connections-per-address" help:"how many of them one address has at most, and never more than are free; 0: a quarter"`
-	ConnsPerPrincipal int    `name:"max-connections-per-principal" help:"how many of them one principal has at most, and never more than are free; 0: a quarter"`
-	Workers           int    `name:"stream-workers" help:"goroutines that wait for calls to the gRPC listener, with large stacks; 0: a new one for each call"`
-	Memory            string `name:"gc-memory" help:"size that the process may reach before it collects garbage, such as 512MiB (it grows further if it must); auto: 256MiB, or half of a smaller container, unless GOGC or GOMEMLIMIT is set; runtime: as Go itself does"`
-	TLSCert           string `name:"tls-cert" help:"PEM file: the server's certificate chain, leaf first"`
-	TLSKey            string `name:"tls-key" help:"PEM file: the leaf's private key"`
-	TLSCA             string `name:"tls-ca" help:"PEM file: the authorities whose client certificates are believed"`
-	Policy            string `name:"policy" help:"YAML file: who may do what (see ledgerd policy check)"`
-	Contracts         string `name:"contracts" help:"YAML file, or directory of them: what tools promise; without one every tool is unsafe and settled by people (see ledgerd contracts check)"`
-	Secrets           string `name:"secrets" help:"YAML file: the ring of secrets that key the fingerprints"`
-	Reflection        string `name:"reflection" help:"gRPC reflection: operators, off, or auto (dev: every identity, serve: operators)"`
+	GRPCAddr             string        `name:"grpc-addr" help:"address of the gRPC listener (mTLS)"`
+	MaxConns             int           `name:"max-connections" help:"connections to the gRPC listener at a time at most; further ones are hung up on"`
+	ConnsPerAddress      int           `name:"max-connections-per-address" help:"how many of them one address has at most, and never more than are free; 0: a quarter"`
+	ConnsPerPrincipal    int           `name:"max-connections-per-principal" help:"how many of them one principal has at most, and never more than are free; 0: a quarter"`
+	Workers              int           `name:"stream-workers" help:"goroutines that wait for calls to the gRPC listener, with large stacks; 0: a new one for each call"`
+	Memory               string        `name:"gc-memory" help:"size that the process may reach before it collects garbage, such as 512MiB (it grows further if it must); auto: 256MiB, or half of a smaller container, unless GOGC or GOMEMLIMIT is set; runtime: as Go itself does"`
+	TLSCert              string        `name:"tls-cert" help:"PEM file: the server's certificate chain, leaf first"`
+	TLSKey               string        `name:"tls-key" help:"PEM file: the leaf's private key"`
+	TLSCA                string        `name:"tls-ca" help:"PEM file: the authorities whose client certificates are believed"`
+	Policy               string        `name:"policy" help:"YAML file: who may do what (see ledgerd policy check)"`
+	Contracts            string        `name:"contracts" help:"YAML file, or directory of them: what tools promise; without one every tool is unsafe and settled by people (see ledgerd contracts check)"`
+	Secrets              string        `name:"secrets" help:"YAML file: the ring of secrets that key the fingerprints"`
+	AuthorizationService string        `name:"authorization-service" help:"HOST:PORT of the platform's AuthorizationService (gRPC, mTLS with this server's own certificate), which is asked before a result is shown; without one the policy and the contracts' rules alone say"`
+	AuthorizationTimeout time.Duration `name:"authorization-timeout" help:"how long it may take; no answer in time redacts the result"`
+	Reflection           string        `name:"reflection" help:"gRPC reflection: operators, off, or auto (dev: every identity, serve: operators)"`
 
 	AdminAddr string `name:"admin-addr" help:"address of /livez, /readyz and /metrics (plain HTTP, no operation data)"`
 
@@ -80,7 +82,7 @@ const auto = "auto"
 func serveDefaults() Config {
 	return Config{
 		StoreTLS: storeTLSVerified, Durability: durabilityRequired, Migrations: auto, GRPCAddr: ":7443", MaxConns: 4096, Workers: 64,
-		Memory: auto, Reflection: auto, AdminAddr: ":7490",
+		Memory: auto, AuthorizationTimeout: 500 * time.Millisecond, Reflection: auto, AdminAddr: ":7490",
 		ReloadInterval: 5 * time.Second, DrainDelay: 3 * time.Second, DrainTimeout: 25 * time.Second,
 		LogLevel: "info", LogFormat: "json",
 	}
@@ -121,6 +123,10 @@ func (c Config) validate() error {
 	oneOf("reflection", c.Reflection, auto, "operators", "off")
 	oneOf("log-level", c.LogLevel, "debug", "info", "warn", "error")
 	oneOf("log-format", c.LogFormat, "text", "json")
+	if c.AuthorizationService != "" && !isAddress(c.AuthorizationService) {
+		fault("authorization-service", "must be host:port")
+	}
+	within("authorization-timeout", c.AuthorizationTimeout, 10*time.Millisecond, 5*time.Second)
 	within("reload-interval", c.ReloadInterval, 100*time.Millisecond, time.Hour)
 	within("drain-delay", c.DrainDelay, 0, 5*time.Minute)
 	within("drain-timeout", c.DrainTimeout, 0, 10*time.Minute)

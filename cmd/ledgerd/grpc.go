@@ -44,6 +44,7 @@ func grpcServer(parts parts, l *ledger.Ledger, shared *connections, draining fun
 	}
 	service, err := rpc.New(l, policy, parts.ring, identify, rpc.Options{
 		Log: parts.log, Meter: parts.telemetry.meter(), Strict: parts.contracts.Strict, Limiter: limiter,
+		ReplayRules: replayRules{parts.contracts}, ReplayService: parts.replayService,
 	})
 	if err != nil {
 		return nil, nil, err

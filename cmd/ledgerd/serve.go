@@ -77,13 +77,18 @@ func (p program) serve(ctx context.Context, c Config, secrets map[string]string)
 	if err != nil {
 		return err
 	}
+	service, hangUp, err := newReplayService(c, material, p.now, told, log)
+	if err != nil {
+		return usageError{err}
+	}
+	defer hangUp()
 	store, err := prepareStore(ctx, at, c, log, told.traces)
 	if err != nil {
 		return err
 	}
 	return p.serveParts(ctx, parts{
 		config: c, log: log, now: p.now, telemetry: told, store: store, policy: policy.Current, contracts: declared,
-		material: material, ring: ring, reloaders: append(reloaders, material, policy),
+		replayService: service, material: material, ring: ring, reloaders: append(reloaders, material, policy),
 	}, p.serving)
 }
 

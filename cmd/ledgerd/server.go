@@ -22,12 +22,14 @@ import (
 	"github.com/opsledger/opsledger/authz"
 	"github.com/opsledger/opsledger/failpoint"
 	"github.com/opsledger/opsledger/ledger"
+	"github.com/opsledger/opsledger/ledger/contract"
 	"github.com/opsledger/opsledger/ledger/fingerprint"
 )
 
 // contracts are those in force.
 type contracts interface {
 	ledger.Contracts
+	Declared(tool ledger.Tool) (contract.Contract, bool)
 	Strict() bool
 }
 
@@ -46,6 +48,7 @@ type parts struct {
 	store          ledger.Store
 	policy         func() *authz.Policy
 	contracts      contracts
+	replayService  ledger.Replays // nil: nobody is asked
 	material       authz.MaterialSource
 	ring           *fingerprint.Ring
 	reloaders      []reloader

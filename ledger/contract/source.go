@@ -135,6 +135,9 @@ func (s *Source) Contract(tool ledger.Tool) (ledger.Contract, bool) {
 	return s.Current().Contract(tool)
 }
 
+// Declared is all that is declared about a tool now.
+func (s *Source) Declared(tool ledger.Tool) (Contract, bool) { return s.Current().Declared(tool) }
+
 // Strict reports whether tools without a contract are to be refused now.
 func (s *Source) Strict() bool { return s.Current().Strict() }
 

@@ -51,8 +51,10 @@ func (s *Server) Claim(ctx context.Context, req *pb.ClaimRequest) (*pb.ClaimResp
 	if err != nil {
 		err = s.whyNotAllowed(s.unreadableRelation(ctx, err, c, cmd), c, cmd.Key.Tool)
 		s.metrics.claimed(ctx, tool, claimRefused(err))
-		conflict := errors.Is(err, ledger.ErrFingerprintConflict)
-		return nil, s.fail(ctx, err, conflict && s.mayShow(ctx, c, cmd.Key.Tool))
+		var conflict *ledger.Refusal
+		show := errors.Is(err, ledger.ErrFingerprintConflict) && errors.As(err, &conflict) && conflict.Operation != nil &&
+			s.mayShow(ctx, c, cmd.Key.Subject, conflict.Operation)
+		return nil, s.fail(ctx, err, show)
 	}
 	s.metrics.claimed(ctx, tool, claimOutcomes[answer.Outcome])
 	if g := answer.Grant; g != nil { // the caller counts from when it sent the call, which has waited here
@@ -90,13 +92,14 @@ func mayYetMove(o ledger.Outcome) bool {
 func (s *Server) claimResponse(ctx context.Context, c caller, req *pb.ClaimRequest, a ledger.Answer) *pb.ClaimResponse {
 	m := &pb.ClaimResponse{NextAction: pb.NextAction(a.NextAction())}
 	op := a.Operation
+	show := op != nil && s.mayShow(ctx, c, req.GetKey().GetSubject(), op)
 	if op != nil {
 		contract, _ := s.ledger.Contract(op.Tool)
 		st := ledger.Stand(op, contract, a.Now)
 		if a.Outcome != ledger.OutcomeGranted { // the guards' word, too
 			st.Outcome, st.Wait = a.Outcome, a.Wait
 		}
-		m.Operation = encodeOperation(op, st, s.policy.ToolAllowed(c.principal, op.Tool))
+		m.Operation = encodeOperation(op, st, show)
 		m.RememberedUntil = rememberedUntil(op, contract)
 		annotateFingerprint(ctx, op.Fingerprint)
 	}
@@ -106,10 +109,10 @@ func (s *Server) claimResponse(ctx context.Context, c caller, req *pb.ClaimReque
 		m.Outcome = &pb.ClaimResponse_Granted{Granted: encodeGrant(op, a.Grant)}
 	case ledger.OutcomeCompleted:
 		m.Replayed = true
-		m.Outcome = &pb.ClaimResponse_Completed{Completed: encodeReplay(op, s.mayShow(ctx, c, op.Tool), req.GetAcceptSchemas())}
+		m.Outcome = &pb.ClaimResponse_Completed{Completed: encodeReplay(op, show, req.GetAcceptSchemas())}
 	case ledger.OutcomeFailed:
 		m.Replayed = true
-		m.Outcome = &pb.ClaimResponse_Failed{Failed: encodeFailure(op, s.mayShow(ctx, c, op.Tool))}
+		m.Outcome = &pb.ClaimResponse_Failed{Failed: encodeFailure(op, show)}
 	case ledger.OutcomeInProgress:
 		m.Outcome = &pb.ClaimResponse_InProgress{InProgress: wait}
 	case ledger.OutcomeAwaitingApproval:

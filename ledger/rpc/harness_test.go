@@ -59,8 +59,10 @@ type setup struct {
 	store   ledger.Store                                        // nil: SQLite in a fresh file
 	service func(pb.LedgerServiceServer) pb.LedgerServiceServer // wraps the server
 	// limits, if set, are those of every scope, and of every subject.
-	limits   *[2]rpc.Limits
-	identify func(ctx context.Context) (ledger.Principal, error) // nil: the test's own metadata
+	limits *[2]rpc.Limits
+	// rules and platform judge replays, see rpc.Options.
+	rules, platform ledger.Replays
+	identify        func(ctx context.Context) (ledger.Principal, error) // nil: the test's own metadata
 }
 
 // newWorld starts it. The principals agent-a and agent-b have scopes of their own, fleet-1 and fleet-2 share one.
@@ -104,6 +106,7 @@ func newWorld(t *testing.T, s setup) *world {
 	}
 	server, err := rpc.New(w.ledger, w.policy, w.ring, s.identify, rpc.Options{
 		Log: s.log, Meter: s.meter, Strict: func() bool { return s.strict }, Limiter: limiter,
+		ReplayRules: s.rules, ReplayService: s.platform,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -61,15 +61,16 @@ func (s *Server) Lookup(ctx context.Context, req *pb.LookupRequest) (*pb.LookupR
 	annotate(ctx, op.Tool, op.ID)
 	annotateFingerprint(ctx, op.Fingerprint)
 	contract, _ := s.ledger.Contract(op.Tool)
+	show := s.mayShow(ctx, c, subject, &op)
 	m := &pb.LookupResponse{
-		Operation:  encodeOperation(&op, st, s.policy.ToolAllowed(c.principal, op.Tool)),
+		Operation:  encodeOperation(&op, st, show),
 		NextAction: pb.NextAction(st.NextAction()), RememberedUntil: rememberedUntil(&op, contract),
 	}
 	switch {
 	case st.Outcome == ledger.OutcomeCompleted:
-		m.Outcome = &pb.LookupResponse_Completed{Completed: encodeReplay(&op, s.mayShow(ctx, c, op.Tool), req.GetAcceptSchemas())}
+		m.Outcome = &pb.LookupResponse_Completed{Completed: encodeReplay(&op, show, req.GetAcceptSchemas())}
 	case st.Outcome == ledger.OutcomeFailed:
-		m.Outcome = &pb.LookupResponse_Failed{Failed: encodeFailure(&op, s.mayShow(ctx, c, op.Tool))}
+		m.Outcome = &pb.LookupResponse_Failed{Failed: encodeFailure(&op, show)}
 	case st.Wait.Reason != 0: // else it is free
 		m.Outcome = &pb.LookupResponse_Waiting{Waiting: encodeWait(st.Wait)}
 	}
@@ -129,7 +130,7 @@ func (s *Server) ListOperations(ctx context.Context, req *pb.ListOperationsReque
 			m.Operations = append(m.Operations, encodeOperation(&ops[i], ledger.Standing{}, false))
 			continue
 		}
-		op, _ := s.show(c, &ops[i], now)
+		op, _ := s.show(ctx, c, req.GetSubject(), &ops[i], now)
 		m.Operations = append(m.Operations, op)
 	}
 	return m, nil

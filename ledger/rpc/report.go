@@ -146,7 +146,7 @@ func (s *Server) Complete(ctx context.Context, req *pb.CompleteRequest) (*pb.Com
 	if err != nil {
 		return nil, s.fail(ctx, c.unknownTo(err), false)
 	}
-	op, st := s.show(c, answer.Operation, answer.Now)
+	op, st := s.show(ctx, c, "", answer.Operation, answer.Now)
 	return &pb.CompleteResponse{
 		Operation: op, Disposition: pb.Disposition(answer.Disposition), NextAction: pb.NextAction(st.NextAction()),
 	}, nil
@@ -177,7 +177,7 @@ func (s *Server) MarkUnknown(ctx context.Context, req *pb.MarkUnknownRequest) (*
 	if err != nil {
 		return nil, s.fail(ctx, c.unknownTo(err), false)
 	}
-	op, st := s.show(c, answer.Operation, answer.Now)
+	op, st := s.show(ctx, c, "", answer.Operation, answer.Now)
 	return &pb.MarkUnknownResponse{
 		Operation: op, Disposition: pb.Disposition(answer.Disposition), NextAction: pb.NextAction(st.NextAction()),
 	}, nil
@@ -209,6 +209,6 @@ func (s *Server) Cancel(ctx context.Context, req *pb.CancelRequest) (*pb.CancelR
 	if err != nil {
 		return nil, s.fail(ctx, err, false)
 	}
-	op, _ := s.show(c, answer.Operation, answer.Now)
+	op, _ := s.show(ctx, c, req.GetSubject(), answer.Operation, answer.Now)
 	return &pb.CancelResponse{Operation: op}, nil
 }

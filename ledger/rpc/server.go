@@ -33,6 +33,11 @@ type Options struct {
 	ToolValidFor time.Duration
 	// Limiter of live operations; nil: there is no limit.
 	Limiter *Limiter
+	// ReplayRules are the contracts' own rules on who may see results; nil: there are none.
+	ReplayRules ledger.Replays
+	// ReplayService asks another system about each single result, so listings and reports, which have many or need none, leave out what
+	// it would have to be asked about; nil: nobody is asked.
+	ReplayService ledger.Replays
 }
 
 // Server implements LedgerService. It holds no state of its own besides what its limiter counts, and is safe for concurrent use.
@@ -48,6 +53,8 @@ type Server struct {
 	strict   func() bool
 	validFor time.Duration
 	limiter  *Limiter
+	// rules and service judge replays; nil: none does.
+	rules, service ledger.Replays
 }
 
 // New makes a server.
@@ -66,7 +73,7 @@ func New(l *ledger.Ledger, policy ledger.Policy, ring *fingerprint.Ring, identif
 		return nil, err
 	}
 	return &Server{
-		ledger: l, policy: policy, ring: ring, identify: identify, log: o.Log, metrics: m, strict: o.Strict, validFor: o.ToolValidFor,
+		ledger: l, policy: policy, ring: ring, identify: identify, log: o.Log, metrics: m, strict: o.Strict, validFor: o.ToolValidFor, rules: o.ReplayRules, service: o.ReplayService,
 		limiter: o.Limiter,
 	}, nil
 }
@@ -229,21 +236,32 @@ func (s *Server) whyNotAllowed(err error, c caller, tool ledger.Tool) error {
 	return err
 }
 
-// mayShow: the caller may see results of this tool now. Own scope and subject have been checked before.
-func (s *Server) mayShow(ctx context.Context, c caller, tool ledger.Tool) bool {
-	allowed := s.policy.ToolAllowed(c.principal, tool)
+// mayShow: the caller may see what became of an operation, and what it was about, now. Own scope and subject have been checked before. Of
+// what is not settled there is no result to protect from its own scope.
+func (s *Server) mayShow(ctx context.Context, c caller, subject string, op *ledger.Operation) bool {
+	allowed := s.policy.ToolAllowed(c.principal, op.Tool)
+	if !op.State.Final() {
+		return allowed
+	}
+	v := ledger.Viewer{Principal: c.principal, Scope: c.scope, Subject: subject}
+	allowed = allowed && (s.rules == nil || s.rules.MayShow(ctx, v, op)) && (s.service == nil || s.service.MayShow(ctx, v, op))
 	s.metrics.replayAuthorized(ctx, allowed)
 	return allowed
 }
 
-// show an operation to a worker of its scope, as it stands at a time.
-func (s *Server) show(c caller, op *ledger.Operation, now time.Time) (*pb.Operation, ledger.Standing) {
+// show an operation to a worker of its scope, as it stands at a time, without asking another system.
+func (s *Server) show(ctx context.Context, c caller, subject string, op *ledger.Operation, now time.Time) (*pb.Operation, ledger.Standing) {
 	if op == nil {
 		return nil, ledger.Standing{}
 	}
 	contract, _ := s.ledger.Contract(op.Tool)
 	st := ledger.Stand(op, contract, now)
-	return encodeOperation(op, st, s.policy.ToolAllowed(c.principal, op.Tool)), st
+	allowed := s.policy.ToolAllowed(c.principal, op.Tool)
+	if allowed && op.State.Final() {
+		v := ledger.Viewer{Principal: c.principal, Scope: c.scope, Subject: subject}
+		allowed = s.service == nil && (s.rules == nil || s.rules.MayShow(ctx, v, op))
+	}
+	return encodeOperation(op, st, allowed), st
 }
 
 // fail ends a call with a status. showResource: see there.

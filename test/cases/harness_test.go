@@ -216,7 +216,7 @@ func writeServerFiles() (map[string]string, error) {
 	}
 	leaf, err := ca.Issue(authz.LeafSpec{
 		CommonName: "ledger", DNS: []string{"localhost"}, IPs: []net.IP{net.IPv4(127, 0, 0, 1).To4()},
-		Usage:     []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		Usage:     []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, // it asks other services, too
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 	})
 	if err != nil {
