@@ -3,16 +3,19 @@
 package postgres_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/opsledger/opsledger/ledger"
 	"github.com/opsledger/opsledger/ledger/postgres"
@@ -73,10 +76,41 @@ func mustPut(t *testing.T, s ledger.Store, name, note string) {
 	}
 }
 
+// inserts is a tracer that keeps the ids of rows as they were inserted together.
+type inserts struct {
+	mu  sync.Mutex
+	ids [][]pgtype.UUID
+}
+
+func (*inserts) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+func (*inserts) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (*inserts) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	return ctx
+}
+func (*inserts) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+
+func (i *inserts) TraceBatchQuery(_ context.Context, _ *pgx.Conn, q pgx.TraceBatchQueryData) {
+	if ids, ok := firstOf(q.Args).(pgtype.FlatArray[pgtype.UUID]); ok && strings.Contains(q.SQL, "INSERT INTO operations") {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		i.ids = append(i.ids, ids)
+	}
+}
+
+func firstOf(args []any) any {
+	if len(args) == 0 {
+		return nil
+	}
+	return args[0]
+}
+
 func TestManyCallsTakeFewStatements(t *testing.T) {
 	d := harness{}.New(t).(data)
 	g := newGate()
-	s := d.open(t, postgres.Options{CommitFault: g.hook})
+	var seen inserts
+	s := d.open(t, postgres.Options{CommitFault: g.hook, Tracer: &seen})
 	var calls []func() error
 	for i := range 64 {
 		calls = append(calls, putting(t.Context(), s, fmt.Sprint("new ", i), ""))
@@ -100,6 +134,11 @@ func TestManyCallsTakeFewStatements(t *testing.T) {
 		if got := history(t, s, key(fmt.Sprint("new ", i))); len(got) != 1 {
 			t.Errorf("call %d: history %q, want one event", i, got)
 		}
+	}
+	// Batches that take their locks in one order wait for each other, but not in a circle.
+	inOrder := func(a, b pgtype.UUID) int { return bytes.Compare(a.Bytes[:], b.Bytes[:]) }
+	if len(seen.ids) != 1 || len(seen.ids[0]) != 64 || !slices.IsSortedFunc(seen.ids[0], inOrder) {
+		t.Errorf("the rows were not inserted together, in the order of their ids: %v", seen.ids)
 	}
 }
 
@@ -287,14 +326,16 @@ func TestHungUpInAQueue(t *testing.T) {
 	}
 }
 
-// TestHeldRowHoldsNobodyElse: a transaction of a caller's own has a row for longer than anybody waits. Only those who want that very row
+// TestHeldRowHoldsNobodyElse: a transaction of a caller's own has a row for longer than anybody may wait. Only those who want that very row
 // notice it.
 func TestHeldRowHoldsNobodyElse(t *testing.T) {
 	for name, there := range map[string]bool{"a row that is there": true, "a row that is not committed": false} {
 		t.Run(name, func(t *testing.T) {
 			d := harness{}.New(t).(data)
+			plain := d.open(t, postgres.Options{})
 			g := newGate()
-			s, plain := d.open(t, postgres.Options{CommitFault: g.hook}), d.open(t, postgres.Options{})
+			patient := data{dsn: d.dsn + " lock_timeout=20s statement_timeout=20s"} // longer than a call takes
+			s := patient.open(t, postgres.Options{CommitFault: g.hook})
 			if there {
 				mustPut(t, plain, "held", "")
 			}
@@ -302,48 +343,45 @@ func TestHeldRowHoldsNobodyElse(t *testing.T) {
 			if err := postgres.InTx(tx).Update(t.Context(), reads(key("held")), put(key("held"), "")); err != nil {
 				t.Fatal(err)
 			}
-			var blocked atomic.Int64 // who has been told that it waits in vain
-			blocked.Store(3)
-			held := func() error {
-				defer blocked.Add(-1)
-				return putting(t.Context(), s, "held", "")()
-			}
-			calls := []func() error{held}
-			for i := range 100 {
-				calls = append(calls, putting(t.Context(), s, fmt.Sprint("free ", i), ""))
-			}
+			held := make(chan error, 3)
+			calls := []func() error{func() error { held <- putting(t.Context(), s, "held", "")(); return nil }}
 			var others sync.WaitGroup
-			for i, call := range calls[1:] {
+			for i := range 100 {
+				call := putting(t.Context(), s, fmt.Sprint("free ", i), "")
 				others.Add(1)
-				calls[i+1] = func() error { defer others.Done(); return call() }
+				calls = append(calls, func() error { defer others.Done(); return call() })
 			}
 			release := gathered(t, s, g, calls...)
-			var errs []error
-			done := make(chan struct{})
-			go func() { errs = release(); close(done) }()
+			answered := make(chan []error, 1)
+			go func() { answered <- release() }()
 			others.Wait()
-			if blocked.Load() != 3 {
-				t.Error("the others waited for the row that is held")
-			}
-			for i := range 2 { // while somebody waits for it: nobody finds out anew
-				go func() { _ = held() }()
+			// While somebody waits for the row, no batch finds out anew that it is held.
+			id := key("held").Hash().OperationID()
+			for i := range 2 {
+				until(t, "they wait for their turn", func() bool { return postgres.Turns(s, id) == i+1 })
 				before := s.Stats()
-				mustPut(t, s, fmt.Sprint("free ", i), "again")
-				if after := s.Stats(); after.WriteBatches != before.WriteBatches+1 {
-					t.Errorf("one write took %d batches", after.WriteBatches-before.WriteBatches)
+				go func() { held <- putting(t.Context(), s, "held", "")() }()
+				until(t, "it waits for its turn", func() bool { return postgres.Turns(s, id) == i+2 })
+				if after := s.Stats(); after.WriteBatches != before.WriteBatches {
+					t.Error("it was put into a batch")
 				}
 			}
-			<-done
-			if err := errs[0]; !errors.Is(err, ledger.ErrStoreUnavailable) {
-				t.Errorf("who wants the row that is held: got %v, want ErrStoreUnavailable", err)
+			select {
+			case err := <-held:
+				t.Errorf("who wants the row that is held has its answer already: %v", err)
+			default:
 			}
-			if err := errors.Join(errs[1:]...); err != nil {
+			for range 3 {
+				if err := <-held; !errors.Is(err, ledger.ErrStoreUnavailable) {
+					t.Errorf("who wants the row that is held: got %v, want ErrStoreUnavailable", err)
+				}
+			}
+			if err := errors.Join(<-answered...); err != nil {
 				t.Error(err)
 			}
 			if err := tx.Rollback(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			until(t, "all have their answers", func() bool { return blocked.Load() == 0 })
 			mustPut(t, s, "held", "")
 		})
 	}

@@ -131,6 +131,39 @@ func TestAmbiguousCommitIsSettled(t *testing.T) {
 	}
 }
 
+func TestAmbiguousCommitOfABatchIsSettledForEachCall(t *testing.T) {
+	for name, rule := range cuts {
+		t.Run(name, func(t *testing.T) {
+			direct, through, proxy := proxied(t)
+			g := newGate()
+			s, plain := through.open(t, postgres.Options{CommitFault: g.hook}), direct.open(t, postgres.Options{})
+			var calls []func() error
+			for i := range 24 {
+				k := fmt.Sprint(i)
+				if i%2 == 0 {
+					mustPut(t, plain, k, "there")
+				}
+				calls = append(calls, putting(t.Context(), s, k, "once"))
+			}
+			release := gathered(t, s, g, calls...)
+			rule.Nth = 2 // the first one is that of the call which they wait for
+			trap := proxy.Arm(rule)
+			if err := errors.Join(release()...); err != nil {
+				t.Error(err)
+			}
+			awaitCuts(t, trap)
+			for i := range calls {
+				if got, want := history(t, plain, key(fmt.Sprint(i))), 2-i%2; len(got) != want {
+					t.Errorf("call %d: history %q, want %d events", i, got, want)
+				}
+			}
+			if n := s.Stats().Confirmed; n != uint64(len(calls)) {
+				t.Errorf("%d calls found out what became of their commit, want %d", n, len(calls))
+			}
+		})
+	}
+}
+
 func TestCommitThatStaysAmbiguousIsUnavailable(t *testing.T) {
 	direct, through, proxy := proxied(t)
 	s, plain := through.open(t, postgres.Options{}), direct.open(t, postgres.Options{})

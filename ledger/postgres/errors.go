@@ -89,11 +89,17 @@ func oneMayBeAtFault(err error) bool {
 		return errors.Is(err, errDamaged)
 	}
 	switch pg.Code[:2] {
-	case integrityClass, dataClass, rollbackClass, limitClass:
+	case integrityClass, dataClass, limitClass:
 		return true
 	default:
-		return isHeld(err) || isCanceled(err)
+		return isCanceled(err)
 	}
+}
+
+// oneMayBeInTheWay reports whether other transactions were in the way of a batch, which need not want more than one of its rows.
+func oneMayBeInTheWay(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && (pg.Code == lockNotAvailable || pg.Code[:2] == rollbackClass)
 }
 
 // connectionLost reports whether no answer of the server arrived, so that other idle connections may be dead, too. A server that takes no

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/opsledger/opsledger/ledger"
 )
 
 // InTxAt is InTx with a clock that a test moves.
@@ -24,3 +26,13 @@ func ManyRows(t *testing.T) {
 // ReadsWaiting is how many calls wait to be read for, WritesWaiting how many to be written.
 func ReadsWaiting(s *Store) int  { return s.reads.Waiting() }
 func WritesWaiting(s *Store) int { return s.writes.Waiting() }
+
+// Turns is how many have or wait for the turn of a row.
+func Turns(s *Store, op ledger.OperationID) int {
+	s.turns.mu.Lock()
+	defer s.turns.mu.Unlock()
+	if row := s.turns.rows[op]; row != nil {
+		return row.users
+	}
+	return 0
+}

@@ -85,6 +85,16 @@ func (s *Store) send(ctx context.Context, conn sender, b *pgx.Batch) pgx.BatchRe
 	return conn.SendBatch(ctx, b)
 }
 
+// counted is a sender whose statements are counted.
+type counted struct {
+	store *Store
+	to    sender
+}
+
+func (c counted) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	return c.store.send(ctx, c.to, b)
+}
+
 // readBatch answers many reads out of one snapshot, which begins after all of them came in.
 func (s *Store) readBatch(calls []*readCall) {
 	s.stats.readBatches.Add(1)
@@ -113,7 +123,7 @@ func (s *Store) readTogether(calls []*readCall) {
 	case len(calls) > 1 && oneMayBeAtFault(err):
 		apart(calls, s.readTogether)
 		return
-	default:
+	default: // also where the table is locked, for which all have waited
 		for _, c := range calls {
 			c.Answer(ledger.View{}, err)
 		}
@@ -174,7 +184,7 @@ func (s *Store) writeTogether(calls []*writeCall) {
 			}
 		}
 		return
-	case len(calls) > 1 && oneMayBeAtFault(err):
+	case len(calls) > 1 && (oneMayBeAtFault(err) || oneMayBeInTheWay(err)):
 		apart(calls, s.writeTogether)
 		return
 	case isHeld(err):

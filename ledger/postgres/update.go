@@ -152,12 +152,9 @@ func (u *update) attempt() (outcome, error) {
 	if err != nil {
 		return u.failure("read", err)
 	}
-	writes, err := u.decided(view)
-	if len(writes) == 0 || err != nil {
-		return settled, err
-	}
-	if err := failpoint.Hit(u.ctx, failpoint.StoreUpdateBetweenReadAndWrite); err != nil {
-		return failed, unavailable("write", err)
+	writes, what, err := u.decided(view)
+	if len(writes) == 0 {
+		return what, err
 	}
 	switch {
 	case len(writes) > 1: // in a batch, the one could be written without the other
@@ -173,21 +170,29 @@ func (u *update) attempt() (outcome, error) {
 	return u.written(err)
 }
 
-// decided is what the decision wants written; nothing, if that is its answer. Then the caller can't hang up any more.
-func (u *update) decided(view ledger.View) ([]write, error) {
+// decided is what the decision wants written; where that is nothing, what the attempt comes to. With something to write, the caller can't
+// hang up any more.
+func (u *update) decided(view ledger.View) ([]write, outcome, error) {
 	change, err := u.decide(view)
-	switch {
-	case err != nil, change.Next == nil && !u.mayBeResent(view):
-		return nil, err
-	case change.Next == nil:
-		u.writes = []write{{id: u.reads.ID}}
-	default:
-		if u.writes, err = plan(u.reads.ID, view, change); err != nil {
-			return nil, err
+	if err != nil {
+		return nil, settled, err
+	}
+	if change.Next == nil {
+		if !u.mayBeResent(view) {
+			return nil, settled, nil
 		}
+		u.writes = []write{{id: u.reads.ID}}
+		u.detach()
+		return u.writes, settled, nil
+	}
+	if u.writes, err = plan(u.reads.ID, view, change); err != nil {
+		return nil, settled, err
 	}
 	u.detach()
-	return u.writes, nil
+	if err := failpoint.Hit(u.ctx, failpoint.StoreUpdateBetweenReadAndWrite); err != nil {
+		return nil, failed, unavailable("write", err)
+	}
+	return u.writes, settled, nil
 }
 
 // mayBeResent: the decision may answer a command with what an earlier copy of it has written, which may not have reached a standby yet.
@@ -239,12 +244,13 @@ func (u *update) byItself(writes []write) (outcome, error) {
 		if err != nil {
 			return u.failure("read", err)
 		}
-		if writes, err = u.decided(view); len(writes) == 0 || err != nil {
-			return settled, err
+		var what outcome
+		if writes, what, err = u.decided(view); len(writes) == 0 {
+			return what, err
 		}
 		b = &pgx.Batch{}
 	}
-	if err := sendWrites(u.ctx, conn, b, writes); err != nil {
+	if err := sendWrites(u.ctx, counted{u.store, conn}, b, writes); err != nil {
 		u.store.suspect(u.ctx, err)
 		return u.failure("write", err)
 	}
