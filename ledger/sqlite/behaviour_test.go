@@ -72,6 +72,9 @@ func TestSchemaVersions(t *testing.T) {
 			if ok != (err == nil) || err != nil && !errors.Is(err, ledger.ErrStoreUnavailable) {
 				t.Errorf("schema %d, %s: %v", version, what, err)
 			}
+			if !ok && !strings.Contains(err.Error(), fmt.Sprint("version ", version)) {
+				t.Errorf("schema %d, %s: %v does not say so", version, what, err)
+			}
 		}
 	}
 }

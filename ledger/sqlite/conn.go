@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -147,7 +148,7 @@ func query[T any](ctx context.Context, c *conn, scan func(*row) (T, error), sql 
 		}
 	}()
 	width := len(rows.Columns())
-	c.row.values = append(c.row.values[:0], make([]driver.Value, width)...)
+	c.row.values = slices.Grow(c.row.values[:0], width)[:width]
 	var out []T
 	for {
 		if err := rows.Next(c.row.values); errors.Is(err, io.EOF) {

@@ -69,7 +69,6 @@ func readView(c *conn, now time.Time, reads ledger.ReadSet) (ledger.View, error)
 	}
 	view := ledger.View{
 		Now: now, Timeline: from.meta.timeline, Watermark: from.meta.watermark, Current: from.current,
-		Related: map[ledger.OperationID]ledger.Operation{},
 	}
 	if view.Current != nil {
 		view.Now = latest(view.Now, view.Current.UpdateTime)
@@ -84,6 +83,7 @@ func readView(c *conn, now time.Time, reads ledger.ReadSet) (ledger.View, error)
 		if err != nil {
 			return ledger.View{}, err
 		}
+		view.Related = make(map[ledger.OperationID]ledger.Operation, len(related))
 		for i := range related {
 			view.Related[related[i].ID] = related[i]
 			view.Now = latest(view.Now, related[i].UpdateTime)
@@ -124,6 +124,23 @@ func (s *Store) view(ctx context.Context, now time.Time, reads ledger.ReadSet) (
 	return view, err
 }
 
+// one runs a statement that finds one row at most, on its own.
+func one[T any](ctx context.Context, s *Store, scan func(*row) (T, error), sql string, args ...any) (T, error) {
+	var found []T
+	err := s.readers.use(ctx, func(c *conn) (err error) {
+		found, err = query(background, c, scan, sql, args...)
+		return err
+	})
+	var none T
+	switch {
+	case err != nil:
+		return none, readError("read", err)
+	case len(found) == 0:
+		return none, ledger.ErrOperationNotFound
+	}
+	return found[0], nil
+}
+
 // read runs a statement that only reads, on its own. It can be interrupted.
 func read[T any](ctx context.Context, s *Store, scan func(*row) (T, error), sql string, args ...any) (found []T, err error) {
 	err = s.readers.use(ctx, func(c *conn) (err error) {
@@ -135,7 +152,7 @@ func read[T any](ctx context.Context, s *Store, scan func(*row) (T, error), sql 
 
 // readError keeps the errors that mean something, and hides the rest.
 func readError(step string, err error) error {
-	if err == nil || errors.Is(err, ledger.ErrRecordTooNew) {
+	if err == nil || errors.Is(err, ledger.ErrRecordTooNew) || errors.Is(err, ledger.ErrStoreUnavailable) {
 		return err
 	}
 	return unavailable(step, err)
@@ -143,38 +160,17 @@ func readError(step string, err error) error {
 
 // Get reads one operation with the store's time.
 func (s *Store) Get(ctx context.Context, op ledger.OperationID) (ledger.Operation, time.Time, error) {
-	ctx, done, err := s.enter(ctx)
+	now := s.now() // before the read, so that the row is at least as new as the time says
+	o, err := one(ctx, s, scanRow, selectRow, op[:])
 	if err != nil {
 		return ledger.Operation{}, time.Time{}, err
 	}
-	defer done()
-	now := s.now() // before the read, so that the row is at least as new as the time says
-	found, err := read(ctx, s, scanRow, selectRow, op[:])
-	if err != nil {
-		return ledger.Operation{}, time.Time{}, readError("get", err)
-	}
-	if len(found) == 0 {
-		return ledger.Operation{}, time.Time{}, ledger.ErrOperationNotFound
-	}
-	return found[0], latest(now, found[0].UpdateTime), nil
+	return o, latest(now, o.UpdateTime), nil
 }
 
 // ByDownstreamKey finds an operation by what its target knows of it.
 func (s *Store) ByDownstreamKey(ctx context.Context, downstreamKey string) (ledger.OperationID, error) {
-	ctx, done, err := s.enter(ctx)
-	if err != nil {
-		return ledger.OperationID{}, err
-	}
-	defer done()
-	found, err := read(ctx, s, scanID, selectByDownstream, downstreamKey)
-	switch {
-	case err != nil:
-		return ledger.OperationID{}, readError("find by downstream key", err)
-	case len(found) == 0:
-		return ledger.OperationID{}, ledger.ErrOperationNotFound
-	default:
-		return found[0], nil
-	}
+	return one(ctx, s, scanID, selectByDownstream, downstreamKey)
 }
 
 // List returns a page. A record of a newer release has its place in it, but no state.
