@@ -216,3 +216,14 @@ func TestTablesAsMarkdown(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+func TestPageTellsOfOthersBesideTheVerdicts(t *testing.T) {
+	v := variant{targetPostgres, 128}
+	r := report{Samples: samples{v: {{outcome: outcome{Units: 1, Seconds: 1}, Server: 1, Ours: .3, Others: .6}}}}
+	var out bytes.Buffer
+	r.markdown(&out)
+	goals, figures, remark := strings.Index(out.String(), "## Goals"), strings.Index(out.String(), "## Figures"), strings.Index(out.String(), "\n- others took 60 to 60 %")
+	if goals < 0 || remark < goals || remark > figures {
+		t.Errorf("goals, others and figures are at %d, %d, %d:\n%s", goals, remark, figures, out.String())
+	}
+}

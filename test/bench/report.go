@@ -287,13 +287,10 @@ func (r report) markdown(w io.Writer) {
 	for _, line := range append(slices.Clone(r.Machine), r.Method) {
 		fmt.Fprintf(w, "- %s\n", line)
 	}
-	for _, t := range r.tables() {
+	for i, t := range r.tables() {
 		t.markdown(w)
-	}
-	if remarks := r.remarks(); len(remarks) > 0 {
-		fmt.Fprintf(w, "\n## Remarks\n\n")
-		for _, remark := range remarks {
-			fmt.Fprintf(w, "- %s\n", remark)
+		if remarks := r.remarks(); i == 0 && len(remarks) > 0 { // beside the verdicts, which they are about
+			fmt.Fprintf(w, "\n- %s\n", strings.Join(remarks, "\n- "))
 		}
 	}
 	r.writeProfiles(w, "\n## Profile of %v\n\nPer cent of the processor time: by what it is spent on, then of functions themselves, and with what they call.\n\n", "```text\n", "```\n")
