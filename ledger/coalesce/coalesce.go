@@ -76,6 +76,9 @@ func (q *Queue[In, Out]) Do(ctx context.Context, in In) (Out, error) {
 	}
 }
 
+// Context is the caller's. It may end while the batch goes on.
+func (c *Call[In, Out]) Context() context.Context { return c.ctx }
+
 // Answer gives a call its answer, at once: a batch need not be over. Only the first one counts.
 func (c *Call[In, Out]) Answer(out Out, err error) {
 	if c.answered {

@@ -54,9 +54,10 @@ func (s *Store) openLanes() {
 	s.writes = coalesce.New(lane, s.writeBatch)
 }
 
-// onBatch runs what a batch does on a connection, under a bound of its own: no caller's end ends it for the others.
-func (s *Store) onBatch(do func(ctx context.Context, conn *pgxpool.Conn) error) error {
-	ctx, cancel := context.WithTimeout(s.life, callBound)
+// onBatch runs what a batch does on a connection, under a bound of its own: no caller's end ends it for the others. In traces its statements
+// are those of its oldest call.
+func (s *Store) onBatch(oldest context.Context, do func(ctx context.Context, conn *pgxpool.Conn) error) error {
+	ctx, cancel := s.detached(oldest, callBound)
 	defer cancel()
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
@@ -108,7 +109,7 @@ func (s *Store) readTogether(calls []*readCall) {
 		sets[i] = c.In
 	}
 	var g *gathered
-	err := s.onBatch(func(ctx context.Context, conn *pgxpool.Conn) error {
+	err := s.onBatch(calls[0].Context(), func(ctx context.Context, conn *pgxpool.Conn) error {
 		b := &pgx.Batch{}
 		b.Queue(beginRead)
 		g = gather(b, sets, s.opts.Now)
@@ -170,7 +171,7 @@ func (s *Store) writeTogether(calls []*writeCall) {
 		writes[i] = c.In
 	}
 	var won map[ledger.OperationID]bool
-	err := s.onBatch(func(ctx context.Context, conn *pgxpool.Conn) (err error) {
+	err := s.onBatch(calls[0].Context(), func(ctx context.Context, conn *pgxpool.Conn) (err error) {
 		won, err = s.transact(ctx, conn, writes)
 		return err
 	})

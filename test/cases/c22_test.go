@@ -152,7 +152,7 @@ func claimAnswerLost(t *testing.T, e *env) {
 
 	answer := w.claim(t, copyOf(a1))
 	g := answer.GetGranted()
-	if g == nil || !g.GetResent() || g.GetOperationId() != id || epoch(g) != was.Row["grant_epoch"] || g.GetDownstreamKey() != was.Row["downstream_key"] {
+	if g == nil || !g.GetResent() || g.GetOperationId() != id || epoch(g) != was.Row["grant_epoch"] || g.GetDownstreamKey() != was.downstreamKey() {
 		t.Fatalf("a1 again: %v; want the grant of the row", answer)
 	}
 	if left := g.GetLease().AsDuration(); left <= 0 || left >= 30*time.Second || g.GetSendWithin().AsDuration() > left {

@@ -129,6 +129,9 @@ func (e *env) history(t testing.TB, operation string) []columns {
 	return e.rows(t, "SELECT * FROM events WHERE operation_id = $1 ORDER BY sequence", e.id(t, operation))
 }
 
+// downstreamKey is the column as a grant has it: PostgreSQL keeps it as a uuid.
+func (s snapshot) downstreamKey() string { return strings.ReplaceAll(s.Row["downstream_key"], "-", "") }
+
 // snapshot is the operation and its history.
 type snapshot struct {
 	Row     columns
