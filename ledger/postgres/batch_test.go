@@ -226,6 +226,41 @@ func TestPoisonedRowInABatch(t *testing.T) {
 	}
 }
 
+// TestPanicInABatchIsItsCalls: it ends where its caller catches it, and not the process.
+func TestPanicInABatchIsItsCalls(t *testing.T) {
+	d := harness{}.New(t).(data)
+	left := 0
+	once := func() {
+		if left > 0 {
+			left--
+			panic("as ordered")
+		}
+	}
+	s := d.open(t, postgres.Options{
+		CommitFault: func() (bool, error) { once(); return true, nil }, Now: func(now time.Time) time.Time { once(); return now },
+	})
+	for _, in := range []string{"the read", "the write"} {
+		if in == "the read" {
+			left = 1
+		}
+		var caught any
+		func() {
+			defer func() { caught = recover() }()
+			_ = s.Update(t.Context(), reads(key("k")), func(v ledger.View) (ledger.Change, error) {
+				left = 1 // it is decided only where nothing was ordered for the read
+				return put(key("k"), "")(v)
+			})
+		}()
+		if caught != "as ordered" || left != 0 {
+			t.Errorf("%s: caught %v", in, caught)
+		}
+	}
+	mustPut(t, s, "k", "later")
+	if got := history(t, s, key("k")); len(got) != 1 {
+		t.Errorf("history %q, want one event", got)
+	}
+}
+
 func TestFullQueues(t *testing.T) {
 	d := harness{}.New(t).(data)
 	g := newGate()

@@ -277,14 +277,19 @@ func names[R any](prefix string, columns ...[]column[R]) string {
 // another. The former costs a third less where there is one row, the latter a tenth where there are many.
 type shape struct {
 	value func(param int, kind string) string
-	// from makes n, the number of a row, and match finds that of an id.
+	// rows makes rows of values. With many, from numbers them (n), and match finds the number that has an id.
+	rows        func(values string) string
 	from, match string
 }
 
 var (
-	oneRow   = shape{value: func(param int, kind string) string { return fmt.Sprintf("$%d::%s", param, kind) }}
+	oneRow = shape{
+		value: func(param int, kind string) string { return fmt.Sprintf("$%d::%s", param, kind) },
+		rows:  func(values string) string { return `VALUES (` + values + `)` },
+	}
 	manyRows = shape{
 		value: func(param int, kind string) string { return fmt.Sprintf("($%d::%s[])[n]", param, kind) },
+		rows:  func(values string) string { return `SELECT ` + values },
 		from:  ` FROM generate_subscripts($1::uuid[], 1) AS n`,
 		match: ` JOIN generate_subscripts($1::uuid[], 1) AS n ON ($1::uuid[])[n] = o.id`,
 	}

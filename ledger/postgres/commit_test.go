@@ -25,7 +25,11 @@ var (
 // proxied is a database that is reached through a proxy, and also without one.
 func proxied(t *testing.T) (direct, through data, proxy *faultproxy.Proxy) {
 	t.Helper()
-	server := pgtest.Any(t, pgtest.Proxies)
+	return proxiedTo(t, pgtest.Any(t, pgtest.Proxies))
+}
+
+func proxiedTo(t *testing.T, server *pgtest.Server) (direct, through data, proxy *faultproxy.Proxy) {
+	t.Helper()
 	name := migrated(t, server)
 	proxy, err := faultproxy.Start("tcp", server.Addr(), faultproxy.Options{})
 	if err != nil {
@@ -259,6 +263,39 @@ func replicated(t *testing.T) (d data, wait func(standby string)) {
 			err := conn.QueryRow(t.Context(), "SHOW synchronous_standby_names").Scan(&now)
 			return err == nil && now == standby
 		})
+		if standby != "" {
+			until(t, "commits wait", func() bool { return d.commitWaits(t, conn) })
+		}
+	}
+}
+
+// commitWaits reports whether a commit waits for a standby. Whether it does is told to all by a process of the server that may come late to
+// a new setting.
+func (d data) commitWaits(t *testing.T, watch *pgx.Conn) (waits bool) {
+	t.Helper()
+	conn := d.connect(t)
+	defer func() { _ = conn.Close(t.Context()) }()
+	done := make(chan error, 1)
+	go func() {
+		_, err := conn.Exec(t.Context(), "UPDATE meta SET id = id")
+		done <- err
+	}()
+	for {
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+			return waits
+		default:
+		}
+		var cancelled bool
+		err := watch.QueryRow(t.Context(), "SELECT count(pg_cancel_backend(pid)) > 0 FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'SyncRep'",
+			conn.PgConn().PID()).Scan(&cancelled)
+		if err != nil {
+			t.Fatal(err)
+		}
+		waits = waits || cancelled
 	}
 }
 

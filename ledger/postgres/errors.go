@@ -86,7 +86,7 @@ func isCanceled(err error) bool {
 func oneMayBeAtFault(err error) bool {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
-		return errors.Is(err, errDamaged)
+		return errors.Is(err, errDamaged) || errors.As(err, new(*panicked))
 	}
 	switch pg.Code[:2] {
 	case integrityClass, dataClass, limitClass:

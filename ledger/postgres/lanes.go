@@ -54,10 +54,20 @@ func (s *Store) openLanes() {
 	s.writes = coalesce.New(lane, s.writeBatch)
 }
 
+// panicked carries a panic to the goroutine of the call that it belongs to.
+type panicked struct{ value any }
+
+func (p *panicked) Error() string { return "it panicked" }
+
 // onBatch runs what a batch does on a connection, under a bound of its own: no caller's end ends it for the others. In traces its statements
-// are those of its oldest call.
-func (s *Store) onBatch(oldest context.Context, do func(ctx context.Context, conn *pgxpool.Conn) error) error {
-	ctx, cancel := s.detached(oldest, callBound)
+// are those of one of its calls.
+func (s *Store) onBatch(call context.Context, do func(ctx context.Context, conn *pgxpool.Conn) error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &panicked{v}
+		}
+	}()
+	ctx, cancel := s.detached(call, callBound)
 	defer cancel()
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
@@ -108,14 +118,17 @@ func (s *Store) readTogether(calls []*readCall) {
 	for i, c := range calls {
 		sets[i] = c.In
 	}
-	var g *gathered
+	views, errs := make([]ledger.View, len(calls)), make([]error, len(calls))
 	err := s.onBatch(calls[0].Context(), func(ctx context.Context, conn *pgxpool.Conn) error {
 		b := &pgx.Batch{}
 		b.Queue(beginRead)
-		g = gather(b, sets, s.opts.Now)
+		g := gather(b, sets, s.opts.Now)
 		b.Queue(rollback)
 		if err := s.send(ctx, conn, b).Close(); err != nil {
 			return err
+		}
+		for i := range calls {
+			views[i], errs[i] = g.view(i)
 		}
 		return g.usable()
 	})
@@ -129,10 +142,6 @@ func (s *Store) readTogether(calls []*readCall) {
 			c.Answer(ledger.View{}, err)
 		}
 		return
-	}
-	views, errs := make([]ledger.View, len(calls)), make([]error, len(calls))
-	for i := range calls {
-		views[i], errs[i] = g.view(i)
 	}
 	for i, c := range calls { // not before all have theirs: the first one may change its own
 		c.Answer(views[i], errs[i])

@@ -98,7 +98,7 @@ var (
 func inserting(s shape) string {
 	return `WITH o AS (
 	INSERT INTO operations (` + names("", insertColumns) + `)
-	SELECT ` + values(s, 1, insertColumns) + s.from + `
+	` + s.rows(values(s, 1, insertColumns)) + s.from + `
 	ON CONFLICT (id) DO NOTHING RETURNING id)
 	INSERT INTO events (operation_id, ` + names("", appendColumns) + `)
 	SELECT o.id, ` + values(s, 1+len(insertColumns), appendColumns) + ` FROM o` + s.match + `

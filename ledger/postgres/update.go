@@ -20,13 +20,11 @@ const (
 	// maxRaces bounds how often a lost race is decided again, maxFailures how often a step before COMMIT may fail.
 	maxRaces    = 16
 	maxFailures = 3
+	// maxTogether is how many lost races make an update go alone.
+	maxTogether = 2
+	// fullRetry is when those may come again for whom there was no room: a full queue is served in about that time.
+	fullRetry = 500 * time.Millisecond
 )
-
-// maxTogether is how many lost races in a row make an update go alone.
-const maxTogether = 2
-
-// fullRetry is when those may come again for whom there was no room: a full queue is served in about that time.
-const fullRetry = 500 * time.Millisecond
 
 // full refuses a call because too many wait. Who wants to begin something is told so. What is said of an operation that exists may be the
 // truth about an effect, which is never refused for load: for that the store is not there, and everybody sends it again.
@@ -44,7 +42,11 @@ func enqueue[In, Out any](ctx context.Context, s *Store, q *coalesce.Queue[In, O
 		return none, full(begins)
 	}
 	out, err := q.Do(ctx, in)
-	if errors.Is(err, coalesce.ErrFull) {
+	var p *panicked
+	switch {
+	case errors.As(err, &p):
+		panic(p.value) // where it is caught, if anywhere, for this caller alone
+	case errors.Is(err, coalesce.ErrFull):
 		err = full(begins)
 	}
 	return out, err
@@ -77,6 +79,8 @@ type update struct {
 	alone bool
 	// writes of the last decision.
 	writes []write
+	// stray are writes whose commit was not seen, and which were not there when that was looked at: the server may still come to them.
+	stray []write
 }
 
 // Update reads, decides and writes.
@@ -244,9 +248,22 @@ func (u *update) byItself(writes []write) (outcome, error) {
 		if err != nil {
 			return u.failure("read", err)
 		}
-		var what outcome
-		if writes, what, err = u.decided(view); len(writes) == 0 {
-			return what, err
+		there, err := areThere(u.ctx, conn, u.stray)
+		if err != nil {
+			return u.failure("read", err)
+		}
+		if there {
+			u.writes = []write{{id: u.reads.ID}} // as durable as a commit that was seen
+			writes = u.writes
+		} else {
+			var what outcome
+			writes, what, err = u.decided(view)
+			switch nothing := len(writes) == 0 || writes[0].touches(); {
+			case nothing && u.mayStillCome(view): // and then something else would have been told
+				return failed, unavailable("commit", errUnseen)
+			case len(writes) == 0:
+				return what, err
+			}
 		}
 		b = &pgx.Batch{}
 	}
@@ -257,6 +274,19 @@ func (u *update) byItself(writes []write) (outcome, error) {
 	err = u.store.commit(u.ctx, conn.Conn(), writes[0].creates())
 	u.store.suspect(u.ctx, err)
 	return u.written(err)
+}
+
+// mayStillCome reports whether the server may still make a stray write: its row is as it was decided on. A write that is made now keeps
+// it from that.
+func (u *update) mayStillCome(view ledger.View) bool {
+	if len(u.stray) == 0 {
+		return false
+	}
+	was, is := u.stray[0].was, view.Current
+	if was == nil || is == nil {
+		return was == is
+	}
+	return was.Sequence == is.Sequence && was.Grant.LeaseUntil.Equal(is.Grant.LeaseUntil)
 }
 
 // written tells what became of a write.

@@ -180,6 +180,11 @@ func answered(conn *pgx.Conn, results pgx.BatchResults) error {
 // confirm finds out on a fresh connection what became of a COMMIT whose outcome could not be seen, by running the same writes again: that
 // waits for the lost commit where it still runs. Who finds what it wanted to write has succeeded, once that is as durable as a commit of
 // its own. A write that changes its row shows that nothing was committed; the decision is then too old to be kept, and is taken anew.
+//
+// A batch goes to the server with its COMMIT, so a server that has not come to it yet has no lock to wait for. What was not there is
+// looked for once more behind the row's lock, before it is decided anew: from there on, either the new decision is written, and the old one
+// loses its race, or it is not known what the old one will do, and nothing else is told.
+//
 // Each caller of a batch confirms for itself: one that has to wait keeps no other from its answer.
 func (u *update) confirm() (outcome, error) {
 	s, writes := u.store, u.writes
@@ -200,11 +205,13 @@ func (u *update) confirm() (outcome, error) {
 		queueWrites(b, []write{w}, won)
 		switch err := s.send(ctx, conn, b).Close(); {
 		case lostRace(err):
+			u.stray, u.alone = writes, true
 			return lost, nil
 		case err != nil:
 			return settled, unavailable("confirm a commit", err)
-		case won[w.id]:
-			return failed, unavailable("commit", errUnseen) // rolled back when it leaves
+		case won[w.id]: // rolled back when it leaves
+			u.stray, u.alone = writes, true
+			return failed, unavailable("commit", errUnseen)
 		}
 		ours, err := w.isThere(ctx, conn)
 		if err != nil {
@@ -225,6 +232,16 @@ func (u *update) confirm() (outcome, error) {
 	default:
 		return settled, unavailable("confirm a commit", err)
 	}
+}
+
+// areThere reports whether there are writes, and all of them were made.
+func areThere(ctx context.Context, conn querier, writes []write) (bool, error) {
+	for _, w := range writes {
+		if there, err := w.isThere(ctx, conn); err != nil || !there {
+			return false, err
+		}
+	}
+	return len(writes) > 0, nil
 }
 
 // isThere reports whether the row's history holds this very event, or, for a deadline without one, the row this very deadline.
