@@ -103,8 +103,33 @@ type Contract struct {
 	ResultAttributes []string
 	Schemas          []string
 	PayloadLimit     int
-	// Categories of top-level request fields; others are "other".
-	Categories map[string]string
+	// Fields declares fields of requests by their paths, and Ignored are paths that do not count; both as package fingerprint reads them.
+	Fields  map[string]RequestField
+	Ignored []string
+}
+
+// RequestField is what a contract declares of one field of its requests. Nothing of it has to be given.
+type RequestField struct {
+	// Type says which spellings are one value: "decimal", "money", "timestamp", "uuid", "set", "text".
+	Type string
+	// Currency is the path of a money's currency.
+	Currency string
+	// Category groups fields for people and for evidence; without one they are in the category of what is around them, or in "other".
+	Category string
+	// Default is the JSON text of what its absence stands for.
+	Default string
+}
+
+// Categories are those that the fields of requests are declared to be in, sorted.
+func (c Contract) Categories() []string {
+	var all []string
+	for _, f := range c.Fields {
+		if f.Category != "" {
+			all = append(all, f.Category)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // UniqueRule refuses an operation that has the same values as another one of its scope, subject and tool.

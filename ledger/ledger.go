@@ -68,7 +68,7 @@ func (l *Ledger) Claim(ctx context.Context, c Claim, request Request) (Answer, e
 			return nil, Contract{}, err
 		}
 		contract, _ := l.contracts.Contract(c.Key.Tool)
-		if like == nil {
+		if like == nil && f.Contract == "" { // the request may know better: contracts change while it is on its way
 			f.Contract = contract.Version
 		}
 		cmd.Fingerprint = f

@@ -13,13 +13,16 @@ import (
 )
 
 // object is a mapping of what a declaration says, in one form whatever the file looks like: each value in its one spelling, defaults
-// filled in. Values are string, bool, int64, []string, []*object and *object.
+// filled in. Values are string, bool, int64, []string, []*object, *object and anyJSON.
 type object struct {
 	values map[string]any
 	// usual keys say what would hold if the format did not know them: they are shown to people, and are not part of a version, so that a
 	// release with a new key moves no version.
 	usual map[string]bool
 }
+
+// anyJSON is a value that a file may give in any form, in its one spelling.
+type anyJSON string
 
 func (o *object) set(key string, value any) { o.setUsual(key, value, false) }
 
@@ -75,6 +78,8 @@ func appendJSON(b []byte, value any, all bool) []byte {
 		return strconv.AppendInt(b, v, 10)
 	case *object:
 		return v.appendJSON(b, all)
+	case anyJSON:
+		return append(b, v...)
 	case []string:
 		return appendList(b, v, all)
 	case []*object:

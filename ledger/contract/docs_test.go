@@ -41,6 +41,9 @@ func TestThePagesExamplesAreGood(t *testing.T) {
 		for _, tool := range set.Tools() {
 			c, _ := set.Declared(tool)
 			keysOf(c.effective, "", keys)
+			for _, field := range c.effective.sub("request").sub("fields").values {
+				keysOf(field.(*object), "request.fields.amount", keys) // whatever its name
+			}
 		}
 		if faults := schemaFaults(t, block[1]); faults != nil {
 			t.Errorf("%s\n%v", block[1], faults)

@@ -80,7 +80,7 @@ var badContracts = map[string]badContract{
 	},
 	"text that is blank":   {"effect: unsafe\nrecovery: {guide: \" \"}", "4: t: recovery.guide must be a text", true},
 	"text with an escape":  {"effect: unsafe\nrecovery: {guide: \"look \\e[2J here\"}", "4: t: recovery.guide must be a text", false},
-	"category is reserved": {"effect: unsafe\nrequest: {fields: {a: {category: relation}}}", `4: t: request.fields."a".category must be`, true},
+	"category is reserved": {"effect: unsafe\nrequest: {fields: {a: {category: relation}}}", `4: t: request.fields."a".category must not be relation`, true},
 	"field twice":          {"effect: unsafe\nrequest: {fields: {a: {category: x}, a: {category: y}}}", "4: t: request.fields has a field twice", true},
 	"code in both lists":   {"effect: unsafe\nanswers: {declined: [a], invalid: [a]}", "4: t: answers.declined and answers.invalid share a code", false},
 	"nothing sticks":       {"effect: unsafe\nanswers: {sticky: true}", "4: t: answers.sticky needs codes that stick", false},

@@ -3,7 +3,6 @@
 package contract
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -15,7 +14,7 @@ import (
 // declares reports whether a category is one that the contract's fields have.
 func declares(c *ledger.Contract) func(category string) bool {
 	return func(category string) bool {
-		return slices.Contains(slices.Collect(maps.Values(c.Categories)), category)
+		return slices.Contains(c.Categories(), category)
 	}
 }
 

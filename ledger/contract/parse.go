@@ -21,7 +21,6 @@ const (
 	// maxPayload is the largest payload_limit, in bytes: a result is a small answer, not a document store.
 	maxPayload = 64 << 10
 	maxStarts  = 1000
-	maxFields  = 256
 	maxEntries = 256
 	// maxUnknowns is the largest max_unknown.
 	maxUnknowns = 1_000_000
@@ -31,20 +30,15 @@ const (
 )
 
 var (
-	toolForm     = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,127}$`)
-	categoryForm = regexp.MustCompile(`^[a-z][a-z0-9_]{0,31}$`)
-	wordForm     = regexp.MustCompile(`^[!-~]{1,128}$`)
+	toolForm = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,127}$`)
+	wordForm = regexp.MustCompile(`^[!-~]{1,128}$`)
 )
 
 const (
 	toolRule     = "a letter and then up to 127 letters, digits, '_', '.', '-'"
 	wordRule     = "a text (in quotes if need be) of 1 to 128 printable ASCII characters without space"
-	categoryRule = "a to z, 0 to 9 and _, beginning with a letter, 32 at most"
 	declaredRule = "a category that request.fields declares"
 )
-
-// reserved categories have a meaning of their own: relations to other operations, and undeclared fields.
-var reserved = []string{"relation", "other"}
 
 // File is one file of contracts and its content. Name is what errors show.
 type File struct {
@@ -254,43 +248,4 @@ func effect(s section, c *ledger.Contract) {
 	class := s.choice("effect", words...)
 	c.Effect = []ledger.Effect{ledger.Read, ledger.Idempotent, ledger.Keyed, ledger.Unsafe}[class]
 	s.said.set("effect", words[class]) // it has no usual value
-}
-
-func request(s section, c *ledger.Contract) {
-	fields := s.sub("request", []string{"fields"}, "ignore")
-	node := fields.fields["fields"]
-	if node == nil {
-		return
-	}
-	if node.Kind != yaml.MappingNode || len(node.Content) == 0 || len(node.Content) > 2*maxFields {
-		s.fault(node, "request.fields must be a mapping of 1 to %d top-level fields; write fields: {amount: {category: amount}}", maxFields)
-		return
-	}
-	said := fields.said.sub("fields")
-	c.Categories = make(map[string]string, len(node.Content)/2)
-	for i := 0; i+1 < len(node.Content); i += 2 {
-		name, body := node.Content[i], node.Content[i+1]
-		_, twice := c.Categories[name.Value]
-		switch {
-		case name.Kind != yaml.ScalarNode || name.ShortTag() != "!!str" || name.Value == "":
-			s.fault(name, "request.fields must be named by texts; put the name in quotes")
-			continue
-		case twice:
-			s.fault(name, "request.fields has a field twice; keep one of the two")
-			continue
-		}
-		// Messages name the field: names are the owner's schema, not a request's content. In quotes, as they may hold anything.
-		f := s.section(body, fmt.Sprintf("request.fields.%q", name.Value), said.sub(name.Value), []string{"category"}, "type", "currency", "default")
-		category := f.fields["category"]
-		switch {
-		case body.Kind != yaml.MappingNode: // has been told
-		case category == nil:
-			s.fault(body, "%s.category is missing; write {category: amount}", f.at)
-		case category.Kind != yaml.ScalarNode || !categoryForm.MatchString(category.Value) || slices.Contains(reserved, category.Value):
-			s.fault(category, "%s.category must be %s, and not %s", f.at, categoryRule, strings.Join(reserved, " or "))
-		default:
-			c.Categories[name.Value] = category.Value
-			f.said.set("category", category.Value)
-		}
-	}
 }

@@ -154,7 +154,7 @@ func (r *reader) section(node *yaml.Node, at string, said *object, known []strin
 			r.fault(key, "unknown key%s in %s; write one of %s", shown(key), s.name(), strings.Join(known, ", "))
 		case s.fields[key.Value] != nil:
 			r.fault(key, "%s is given twice; keep one of the two", s.path(key.Value))
-		case value.Kind == yaml.ScalarNode && value.ShortTag() == "!!null":
+		case value.Kind == yaml.ScalarNode && value.ShortTag() == "!!null" && !(key.Value == keyDefault && value.Value == "null"):
 			r.fault(key, "%s is empty; write a value, or remove the key", s.path(key.Value))
 		default:
 			s.fields[key.Value] = value
@@ -162,6 +162,9 @@ func (r *reader) section(node *yaml.Node, at string, said *object, known []strin
 	}
 	return s
 }
+
+// keyDefault can be null, if that is written out: a field of a request may be null.
+const keyDefault = "default"
 
 // keyForm is what an unknown key may look like to be shown.
 var keyForm = regexp.MustCompile(`^[a-z][a-z_]{0,31}$`)

@@ -119,12 +119,7 @@ func verify(r section, c *Contract) {
 		return
 	}
 	for _, category := range c.Verify {
-		var lacks []string
-		for field, of := range c.Categories {
-			if of == category && c.Probe.HTTP.observed[field] == nil {
-				lacks = append(lacks, field)
-			}
-		}
+		lacks := slices.DeleteFunc(shownBy(&c.Contract, category), func(name string) bool { return c.Probe.HTTP.observed[name] != nil })
 		if len(lacks) > 0 {
 			r.judge(r.where("verify"), "recovery.verify asks for a category of which recovery.probe.http.observed lacks %d of the request's fields, so that nothing found could be complete; observe them, or leave the category out", len(lacks))
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"go.yaml.in/yaml/v4"
@@ -110,6 +111,9 @@ func nodeOf(d *jsontext.Decoder, depth int) (*yaml.Node, error) {
 	case '"':
 		return scalar("!!str")
 	case '0':
+		if _, err := strconv.ParseUint(strings.TrimPrefix(token.String(), "-"), 10, 64); err != nil {
+			return scalar("!!float") // as YAML sees it
+		}
 		return scalar("!!int")
 	}
 	node, end := &yaml.Node{Kind: yaml.SequenceNode}, jsontext.Kind(']')

@@ -9,27 +9,60 @@ import (
 	"testing"
 )
 
-// shapes build requests of about n bytes that are costly in different ways.
-var shapes = []struct {
+// shape builds requests of about n bytes that are costly in their own way.
+type shape struct {
 	name  string
 	build func(n int) string
-}{
-	{"typical", func(n int) string {
-		return repeated(n, `{"lines":[`, `{"sku":"A-17","quantity":2,"price":"12.50","note":"left at the \"door\""}`, `]}`)
-	}},
-	{"small numbers", func(n int) string { return repeated(n, `{"a":[`, `0`, `]}`) }},
-	{"exponents", func(n int) string { return repeated(n, `{"a":[`, `1e20`, `]}`) }},
-	{"escapes", func(n int) string { return `{"a":"` + strings.Repeat(`\u001f`, (n-8)/6) + `"}` }},
-	{"deep", func(n int) string {
-		return repeated(n, `{"a":[`, strings.Repeat("[", MaxDepth-2)+strings.Repeat("]", MaxDepth-2), `]}`)
-	}},
-	{"names with a common prefix", func(n int) string {
-		var b strings.Builder
-		for i := 0; b.Len() < n-80; i++ {
-			fmt.Fprintf(&b, `,"%s%06d":0`, strings.Repeat("p", 50), (i*7919)%1_000_000)
-		}
-		return "{" + b.String()[1:] + "}"
-	}},
+	rules Rules
+}
+
+func shapes(t testing.TB) []shape {
+	return []shape{
+		// What a payment's contract declares, and the lines of an order.
+		{"payment", func(n int) string {
+			return repeated(n, `{"trace_id":"7b1f","amount":"1249.50","currency":"EUR","recipient":"acct-1","due":"2026-03-01T10:00:00+01:00","lines":[`,
+				`{"sku":"A-17","quantity":2,"price":"12.50","note":"left at the \"door\""}`, `]}`)
+		}, mustRules(t, map[string]Field{
+			"amount": {Type: TypeMoney, Currency: "currency", Category: "amount"}, "recipient": {Category: "recipient"},
+			"due": {Type: TypeTimestamp}, "priority": {Default: `"normal"`}, "/lines/*/price": {Type: TypeDecimal},
+		}, "trace_id", "requested_at")},
+		{"undeclared", func(n int) string {
+			return repeated(n, `{"lines":[`, `{"sku":"A-17","quantity":2,"price":"12.50","note":"left at the \"door\""}`, `]}`)
+		}, Rules{}},
+		{"small numbers", func(n int) string { return repeated(n, `{"a":[`, `0`, `]}`) }, Rules{}},
+		{"exponents", func(n int) string { return repeated(n, `{"a":[`, `1e20`, `]}`) }, Rules{}},
+		{"escapes", func(n int) string { return `{"a":"` + strings.Repeat(`\u001f`, (n-8)/6) + `"}` }, Rules{}},
+		{"deep", func(n int) string {
+			return repeated(n, `{"a":[`, strings.Repeat("[", MaxDepth-2)+strings.Repeat("]", MaxDepth-2), `]}`)
+		}, Rules{}},
+		{"unsorted at each depth", func(n int) string {
+			const levels = 60
+			padding := strings.Repeat("x", (n-levels*14)/levels)
+			return strings.Repeat(`{"b":`, levels) + "0" + strings.Repeat(`,"a":"`+padding+`"}`, levels)
+		}, Rules{}},
+		{"names with a common prefix", func(n int) string {
+			var b strings.Builder
+			for i := 0; b.Len() < n-80; i++ {
+				fmt.Fprintf(&b, `,"%s%06d":0`, strings.Repeat("p", 50), (i*7919)%1_000_000)
+			}
+			return "{" + b.String()[1:] + "}"
+		}, Rules{}},
+		{"a set", func(n int) string {
+			var b strings.Builder
+			for i := 0; b.Len() < n-40; i++ {
+				fmt.Fprintf(&b, `,"%06d"`, (i*7919)%1_000_000)
+			}
+			return `{"a":[` + b.String()[1:] + "]}"
+		}, mustRules(t, map[string]Field{"a": {Type: TypeSet}})},
+		{"every line in three categories", func(n int) string {
+			return repeated(n, `{"lines":[`, `{"sku":"A-17","quantity":2,"price":"12.50","note":"left at the \"door\""}`, `]}`)
+		}, mustRules(t, map[string]Field{"/lines/*/price": {Type: TypeDecimal, Category: "amount"}, "/lines/*/sku": {Category: "body"}, "/lines/*/x": {Default: "1"}})},
+		{"money in every line", func(n int) string {
+			return repeated(n, `{"lines":[`, `{"fee":"0.50","price":1200,"currency":"JPY"}`, `],"currency":"EUR"}`)
+		}, mustRules(t, map[string]Field{
+			"/lines/*/price": {Type: TypeMoney, Currency: "/lines/*/currency"}, "/lines/*/fee": {Type: TypeMoney, Currency: "currency"},
+		})},
+	}
 }
 
 func repeated(n int, begin, element, end string) string {
@@ -40,14 +73,14 @@ func repeated(n int, begin, element, end string) string {
 // BenchmarkCanonicalize shows linear work: MB/s of a shape must not fall with
 // the size.
 func BenchmarkCanonicalize(b *testing.B) {
-	for _, shape := range shapes {
-		for _, kib := range []int{4, 64, 256} {
+	for _, shape := range shapes(b) {
+		for _, kib := range []int{2, 32, 256} {
 			input := []byte(shape.build(kib << 10))
 			b.Run(fmt.Sprintf("%s/%dKiB", shape.name, kib), func(b *testing.B) {
 				b.SetBytes(int64(len(input)))
 				b.ReportAllocs()
 				for b.Loop() {
-					if _, err := Canonicalize(input, Rules{}); err != nil {
+					if _, err := Canonicalize(input, shape.rules); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -59,8 +92,23 @@ func BenchmarkCanonicalize(b *testing.B) {
 func BenchmarkDigest(b *testing.B) {
 	secret := testSecret(b, "k1", 0)
 	c := mustCanonicalize(b, `{"amount":"12.50","currency":"EUR","to":"acct-1"}`, paymentRules)
+	b.ReportAllocs()
 	for b.Loop() {
 		Digest(c, Relations{}, secret)
+	}
+}
+
+// Rules are made anew for each request, of what a contract declares.
+func BenchmarkNewRules(b *testing.B) {
+	fields := map[string]Field{
+		"amount": {Type: TypeMoney, Currency: "currency", Category: "amount"}, "recipient": {Category: "recipient"},
+		"due": {Type: TypeTimestamp}, "priority": {Default: `"normal"`}, "/lines/*/price": {Type: TypeDecimal},
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := NewRules(fields, []string{"trace_id", "requested_at"}); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
 

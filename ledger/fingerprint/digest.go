@@ -9,41 +9,27 @@ import (
 	"encoding/hex"
 	"hash"
 	"slices"
+	"strconv"
+
+	"github.com/opsledger/opsledger/ledger"
 )
 
+// Domain labels: no digest of one kind, or of one spec, can be taken for one of
+// another.
 const (
-	// Spec1 is spec version 1, the package comment.
-	Spec1 = 1
-	// LatestSpec is the newest spec that this release can compare.
-	LatestSpec = Spec1
-)
-
-// CheckSpec says whether this release knows a stored spec: nil,
-// [ErrSpecTooNew] or [ErrSpecInvalid].
-func CheckSpec(spec int) error {
-	switch {
-	case spec > LatestSpec:
-		return ErrSpecTooNew
-	case spec < Spec1:
-		return ErrSpecInvalid
-	}
-	return nil
-}
-
-// Domain labels: no digest of one kind can be taken for one of another.
-const (
-	labelRequest  = "opsledger/fingerprint/1/request"
-	labelCategory = "opsledger/fingerprint/1/category"
-	labelRelation = "opsledger/fingerprint/1/relation"
+	labelSpec     = "opsledger/fingerprint/" // spec number, "/" and one of the next three
+	labelRequest  = "request"
+	labelCategory = "category"
+	labelRelation = "relation"
 	labelSubject  = "opsledger/subject/1"
+	labelCheck    = "opsledger/secret-check/1"
 )
 
 // Relations are the parts of a request that tie it to other operations. The
 // zero value is a request without any.
 type Relations struct {
-	// DependsOn has one text for each resource (or operation) that the request
-	// uses. Order and repetition do not count. The caller writes each in one
-	// canonical way.
+	// DependsOn are the operations whose resources the request uses, as operation
+	// ids in canonical text. Order and repetition do not count.
 	DependsOn []string
 	// Compensates and Corrects are operation ids in canonical text; at most one
 	// of them is set.
@@ -63,14 +49,15 @@ func (r Relations) encode() []byte {
 	return appendPart(appendPart(b, r.Compensates), r.Corrects)
 }
 
-func appendPart(b []byte, part string) []byte {
+// appendPart appends a text behind its length.
+func appendPart[T string | []byte](b []byte, part T) []byte {
 	return append(binary.BigEndian.AppendUint64(b, uint64(len(part))), part...)
 }
 
 // Fingerprint is what a record keeps of a request. It never changes; a later
 // request under the key is digested with the record's spec, rules and secret.
 type Fingerprint struct {
-	// Spec is the version of the canonical form, [Spec1].
+	// Spec is the version of the canonical form, such as [Spec1].
 	Spec int
 	// SecretID names the secret in the ring.
 	SecretID string
@@ -88,17 +75,18 @@ func (f Fingerprint) Prefix() string { return hex.EncodeToString(f.Digest[:4]) }
 // panics on a zero Canonical or Secret: strangers would share a fingerprint.
 func Digest(c Canonical, relations Relations, s Secret) Fingerprint {
 	request, encoded := c.content(), relations.encode()
+	mac := s.mac()
 	f := Fingerprint{
-		Spec:       Spec1,
+		Spec:       request.spec,
 		SecretID:   s.id,
-		Digest:     s.digest(labelRequest, request.digest[:], encoded),
+		Digest:     mac.of(request.spec, labelRequest, request.digest[:], encoded),
 		Categories: make(map[string][8]byte, len(request.categories)+1),
 	}
 	for name, part := range request.categories {
-		f.Categories[name] = s.categoryDigest(name, part)
+		f.Categories[name] = mac.category(request.spec, name, part)
 	}
 	if !relations.empty() {
-		f.Categories[CategoryRelation] = short(s.digest(labelRelation, encoded))
+		f.Categories[CategoryRelation] = short(mac.of(request.spec, labelRelation, encoded))
 	}
 	return f
 }
@@ -106,28 +94,35 @@ func Digest(c Canonical, relations Relations, s Secret) Fingerprint {
 // SubjectDigest is the keyed digest of a subject, so that records can be
 // matched to it without naming it. It panics on a zero Secret.
 func SubjectDigest(subject string, s Secret) [32]byte {
-	return s.digest(labelSubject, []byte(subject))
+	return s.mac().sum(labelSubject, []byte(subject))
 }
 
-func (s Secret) categoryDigest(name string, part []byte) [8]byte {
-	return short(s.digest(labelCategory, []byte(name), part))
+// mac makes keyed digests, one after the other.
+type mac struct {
+	hash hash.Hash
+	text []byte
 }
 
-func (s Secret) digest(label string, parts ...[]byte) (sum [32]byte) {
-	mac := hmac.New(sha256.New, s.key())
-	writePart(mac, []byte(label))
+func (s Secret) mac() *mac { return &mac{hash: hmac.New(sha256.New, s.key())} }
+
+func (m *mac) category(spec int, name string, part [sha256.Size]byte) [8]byte {
+	return short(m.of(spec, labelCategory, []byte(name), part[:]))
+}
+
+// of digests under a label of a spec.
+func (m *mac) of(spec int, kind string, parts ...[]byte) [32]byte {
+	return m.sum(labelSpec+strconv.Itoa(spec)+"/"+kind, parts...)
+}
+
+func (m *mac) sum(label string, parts ...[]byte) (sum [32]byte) {
+	m.text = appendPart(m.text[:0], label)
 	for _, part := range parts {
-		writePart(mac, part)
+		m.text = appendPart(m.text, part)
 	}
-	mac.Sum(sum[:0])
+	m.hash.Reset()
+	m.hash.Write(m.text)
+	m.hash.Sum(sum[:0])
 	return sum
-}
-
-func writePart(mac hash.Hash, part []byte) {
-	var length [8]byte
-	binary.BigEndian.PutUint64(length[:], uint64(len(part)))
-	mac.Write(length[:])
-	mac.Write(part)
 }
 
 func short(sum [32]byte) [8]byte { return [8]byte(sum[:8]) }
@@ -144,50 +139,26 @@ type Verification struct {
 // OK says that every category asked for is there and equal.
 func (v Verification) OK() bool { return len(v.Different) == 0 && len(v.Missing) == 0 }
 
-// VerifyObserved compares what a target has (a JSON object in the request's own
-// field names, under the same rules and limits as a request) with the
-// fingerprint of what was asked, for the categories that the contract lists in
-// verify. Fields of other categories do not matter. An error is an *[Error]
-// about observedJSON, or says that nothing can be compared: [ErrSpecTooNew],
-// [ErrSpecInvalid], [ErrSecretMismatch].
-func VerifyObserved(stored Fingerprint, observedJSON []byte, rules Rules, s Secret, verify []string) (Verification, error) {
-	if err := CheckSpec(stored.Spec); err != nil {
-		return Verification{}, err
-	}
-	if stored.SecretID != s.id {
-		return Verification{}, ErrSecretMismatch
-	}
-	observed, err := Canonicalize(observedJSON, rules)
-	if err != nil {
-		return Verification{}, err
-	}
+// verify compares what was observed with the fingerprint of what was asked, by
+// category. What was observed is of the fingerprint's spec and rules.
+func verify(stored ledger.Fingerprint, observed Canonical, rules Rules, secret Secret, categories []string) Verification {
 	var v Verification
-	for _, category := range slices.Compact(slices.Sorted(slices.Values(verify))) {
-		part, there := observed.content().categories[category]
+	mac := secret.mac()
+	for _, category := range slices.Compact(slices.Sorted(slices.Values(categories))) {
+		part, there := observed.CategoryDigest(category)
 		if !there {
 			v.Missing = append(v.Missing, category)
 			continue
 		}
-		got := s.categoryDigest(category, part)
+		got := mac.category(int(stored.Spec), category, part)
 		want, asked := stored.Categories[category]
 		switch {
 		case asked && hmac.Equal(got[:], want[:]):
-		case asked && observed.declaredIn(rules, category) < rules.fieldsOf(category):
+		case asked && rules.declaredIn(category, observed.content()) < rules.fieldsOf(category):
 			v.Missing = append(v.Missing, category)
 		default:
 			v.Different = append(v.Different, category)
 		}
 	}
-	return v, nil
-}
-
-// declaredIn counts the declared fields of a category that the request has.
-func (c Canonical) declaredIn(rules Rules, category string) int {
-	n := 0
-	for name := range c.content().fields {
-		if rules.category(name) == category {
-			n++
-		}
-	}
-	return n
+	return v
 }

@@ -3,7 +3,6 @@
 package fingerprint
 
 import (
-	"errors"
 	"maps"
 	"slices"
 	"testing"
@@ -11,7 +10,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var paymentRules = rulesOf(map[string]string{"amount": "amount", "currency": "amount", "to": "recipient"})
+var paymentRules = func() Rules {
+	rules, err := NewRules(map[string]Field{"amount": {Category: "amount"}, "currency": {Category: "amount"}, "to": {Category: "recipient"}}, nil)
+	if err != nil {
+		panic(err)
+	}
+	return rules
+}()
 
 func TestCompareNamesWhatDiffers(t *testing.T) {
 	secret := testSecret(t, "k1", 0)
@@ -66,36 +71,10 @@ func differ(a, b Fingerprint) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-func TestFingerprintsThatCannotBeCompared(t *testing.T) {
-	k1, k2 := testSecret(t, "k1", 0), testSecret(t, "k2", 1)
-	c := mustCanonicalize(t, `{"a":1}`, Rules{})
-	fresh := Digest(c, Relations{}, k1)
-	tooNew, invalid, foreign := fresh, fresh, Digest(c, Relations{}, k2)
-	tooNew.Spec, invalid.Spec = LatestSpec+1, 0
-	for name, tt := range map[string]struct {
-		stored Fingerprint
-		want   error
-	}{
-		"a newer spec":   {tooNew, ErrSpecTooNew},
-		"no spec":        {invalid, ErrSpecInvalid},
-		"another secret": {foreign, ErrSecretMismatch},
-	} {
-		t.Run(name, func(t *testing.T) {
-			v, err := VerifyObserved(tt.stored, []byte(`{"a":1}`), Rules{}, k1, []string{"other"})
-			if !errors.Is(err, tt.want) || v.Different != nil || v.Missing != nil {
-				t.Errorf("VerifyObserved: %v, %v", v, err)
-			}
-		})
-	}
-	if foreign.Digest == fresh.Digest {
-		t.Error("two secrets make the same digest")
-	}
-}
-
 func TestDigestsOfDifferentKindsDiffer(t *testing.T) {
 	secret := testSecret(t, "k1", 0)
-	rules := rulesOf(map[string]string{"a": "one"})
-	other := rulesOf(map[string]string{"a": "two"})
+	rules := mustRules(t, map[string]Field{"a": {Category: "one"}})
+	other := mustRules(t, map[string]Field{"a": {Category: "two"}})
 	one := Digest(mustCanonicalize(t, `{"a":1}`, rules), Relations{}, secret)
 	two := Digest(mustCanonicalize(t, `{"a":1}`, other), Relations{}, secret)
 	if one.Digest != two.Digest {
@@ -126,53 +105,5 @@ func TestZeroValuesAreNotDigested(t *testing.T) {
 			}()
 			digest()
 		})
-	}
-}
-
-func TestVerifyObserved(t *testing.T) {
-	secret := testSecret(t, "k1", 0)
-	tests := []struct {
-		name     string
-		asked    string
-		observed string
-		verify   []string
-		want     Verification
-	}{
-		{"equal, other fields do not matter", `{"amount":5,"to":"A","note":"x"}`, `{"amount":5.00,"to":"A","state":"open"}`, []string{"recipient"}, Verification{}},
-		{"two fields of a category", `{"amount":5,"currency":"EUR"}`, `{"currency":"EUR","amount":5}`, []string{"amount"}, Verification{}},
-		{"a scale slip", `{"amount":80,"currency":"JPY"}`, `{"amount":8000,"currency":"JPY"}`, []string{"amount"}, Verification{Different: []string{"amount"}}},
-		{"no field of the category", `{"amount":5,"to":"A"}`, `{"amount":5}`, []string{"recipient"}, Verification{Missing: []string{"recipient"}}},
-		{"some fields of the category", `{"amount":5,"currency":"EUR"}`, `{"amount":5}`, []string{"amount"}, Verification{Missing: []string{"amount"}}},
-		{"a declared field that nobody has", `{"amount":5}`, `{"amount":5}`, []string{"amount"}, Verification{}},
-		{"not asked for, but there", `{"amount":5}`, `{"to":"A"}`, []string{"recipient"}, Verification{Different: []string{"recipient"}}},
-		{"on neither side", `{"amount":5}`, `{}`, []string{"recipient"}, Verification{Missing: []string{"recipient"}}},
-		{
-			"sorted, each once",
-			`{"amount":5,"currency":"EUR","to":"A","n":1}`, `{"to":"B","n":2}`,
-			[]string{"recipient", "other", "amount", "recipient"},
-			Verification{Different: []string{"other", "recipient"}, Missing: []string{"amount"}},
-		},
-		{"a relation is never observed", `{"amount":5}`, `{"amount":5}`, []string{"relation"}, Verification{Missing: []string{"relation"}}},
-		{"nothing to verify", `{"amount":5}`, `{"amount":6}`, nil, Verification{}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			stored := Digest(mustCanonicalize(t, tt.asked, paymentRules), Relations{Compensates: "x"}, secret)
-			got, err := VerifyObserved(stored, []byte(tt.observed), paymentRules, secret, tt.verify)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Error(diff)
-			}
-			if got.OK() != (tt.want.Different == nil && tt.want.Missing == nil) {
-				t.Errorf("OK is %t", got.OK())
-			}
-		})
-	}
-	var refused *Error
-	stored := Digest(mustCanonicalize(t, `{}`, Rules{}), Relations{}, secret)
-	if _, err := VerifyObserved(stored, []byte(`{"a":1,"a":2}`), Rules{}, secret, nil); !errors.As(err, &refused) {
-		t.Errorf("observed duplicates: %v", err)
 	}
 }

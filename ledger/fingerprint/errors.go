@@ -29,12 +29,41 @@ const (
 	offsetUnplaced      = -1
 )
 
+// The rules of declared types. What breaks one may be good under another version
+// of the contract.
+const (
+	RuleDecimal    Rule = "must be a number, or a string that holds one as JSON writes it"
+	RuleMoney      Rule = "must be an object with an amount (a number, or a string that holds one) and a currency, and nothing else"
+	RuleCurrency   Rule = "must have a currency of ISO 4217 in three capital letters, one that has a minor unit"
+	RuleNoCurrency Rule = "must have its currency beside it, in the field that the contract names"
+	RuleMinorUnits Rule = "must not have more decimal places than its currency"
+	RuleTimestamp  Rule = "must be a time as RFC 3339 writes it, with its zone and at most 9 digits of a second"
+	RuleUUID       Rule = "must be a UUID in its form of 36 characters"
+	RuleSet        Rule = "must be an array"
+	RuleRepeat     Rule = "must not have an element twice"
+	RuleText       Rule = "must be a string"
+	RuleCombining  Rule = "must not have more than 30 combining characters in a row"
+	RuleDefaults   Rule = "must not lack so many fields that their defaults have more than 262144 bytes"
+)
+
+// misfit reports whether a rule is about declared types.
+func (r Rule) misfit() bool {
+	switch r {
+	case RuleDecimal, RuleMoney, RuleCurrency, RuleNoCurrency, RuleMinorUnits, RuleTimestamp, RuleUUID, RuleSet, RuleRepeat, RuleText,
+		RuleCombining, RuleDefaults:
+		return true
+	default:
+		return false
+	}
+}
+
 // Error says why a request was refused. It belongs to INVALID_ARGUMENT on the
 // field that carried the JSON. It never holds a value or a field name that the
 // [Rules] do not declare: a caller may choose a name to carry a value.
 type Error struct {
-	// Pointer (RFC 6901) names the declared top-level field in which the rule
-	// was broken; empty where there is none or it is not declared.
+	// Pointer (RFC 6901) names the field in which the rule was broken, as far as
+	// it is declared: an element by its index, and no name that is not in the
+	// contract. Empty where nothing is declared.
 	Pointer string
 	// Rule is what was broken.
 	Rule Rule
@@ -62,7 +91,4 @@ var (
 	// ErrUnknownSecret: the ring has no secret of the id that a record names. A
 	// secret must outlive the records made with it; this is for the operators.
 	ErrUnknownSecret = errors.New("fingerprint secret of this id is not in the ring")
-	// ErrSecretMismatch: two fingerprints under different secrets or specs say
-	// nothing about each other; the caller has to digest with the record's.
-	ErrSecretMismatch = errors.New("fingerprints were made with different secrets or specs")
 )

@@ -3,8 +3,8 @@
 package fingerprint
 
 import (
+	"bytes"
 	"strconv"
-	"strings"
 )
 
 const (
@@ -21,71 +21,80 @@ const (
 	leadingZeros = 5
 )
 
-// appendNumber appends the canonical form of a number that the tokeniser has
-// found to be valid JSON. It looks at each byte a constant number of times and
-// copies nothing before the bounds hold, so that neither a long significand nor
-// a huge exponent costs memory.
-func appendNumber(dst []byte, text string) ([]byte, Rule) {
-	text, negative := strings.CutPrefix(text, "-")
-	significand, exponentText := text, ""
-	if i := strings.IndexAny(text, "eE"); i >= 0 {
-		significand, exponentText = text[:i], text[i+1:]
+// appendNumber appends the canonical form of a number that is valid JSON. It
+// looks at each byte once and writes nothing before the bounds hold, so that
+// neither a long significand nor a huge exponent costs memory.
+func appendNumber(dst, text []byte) ([]byte, Rule) {
+	negative := text[0] == '-'
+	if negative {
+		text = text[1:]
 	}
-	exponent, ok := boundedExponent(exponentText)
-	if !ok {
-		return dst, RuleExponent
-	}
-	integer, fraction, _ := strings.Cut(significand, ".")
-
-	// Of the significant digits find how many stand before the point, counted
-	// from the first one; negative: so many zeros stand between.
-	var beforePoint int
-	integer = strings.TrimLeft(integer, "0")
-	fraction = strings.TrimRight(fraction, "0")
-	if integer != "" {
-		beforePoint = len(integer)
-		if fraction == "" {
-			integer = strings.TrimRight(integer, "0")
+	// The significant digits, k of them; zeros of which it is not known yet whether
+	// one follows that is none; and n, how many digits stand before the point,
+	// counted from the first significant one: negative, if zeros stand between.
+	var digits [MaxDigits]byte
+	k, zeros, n := 0, 0, 0
+	fraction, tooMany := false, false
+	i := 0
+	for ; i < len(text) && text[i] != 'e' && text[i] != 'E'; i++ {
+		c := text[i]
+		switch {
+		case c == '.':
+			fraction = true
+			continue
+		case c == '0' && k == 0:
+			if fraction {
+				n--
+			}
+			continue
+		case c == '0':
+			zeros++
+		case k+zeros >= MaxDigits:
+			tooMany = true
+		default:
+			for ; zeros > 0; zeros-- {
+				digits[k] = '0'
+				k++
+			}
+			digits[k] = c
+			k++
 		}
-	} else {
-		zeros := len(fraction)
-		fraction = strings.TrimLeft(fraction, "0")
-		beforePoint = len(fraction) - zeros
+		if !fraction {
+			n++
+		}
 	}
-	k := len(integer) + len(fraction)
-	if k == 0 {
+	exponent, ok := boundedExponent(text[min(i+1, len(text)):])
+	switch {
+	case !ok:
+		return dst, RuleExponent
+	case tooMany:
+		return dst, RuleDigits
+	case k == 0:
 		return append(dst, '0'), noRule
 	}
-	if k > MaxDigits {
-		return dst, RuleDigits
-	}
-	n := beforePoint + exponent
-	if n-1 > MaxExponent || n-1 < -MaxExponent {
+	if n += exponent; n-1 > MaxExponent || n-1 < -MaxExponent {
 		return dst, RuleExponent
 	}
-	var buf [MaxDigits]byte
-	digits := append(append(buf[:0], integer...), fraction...)
-
 	if negative {
 		dst = append(dst, '-')
 	}
 	switch {
 	case k <= n && n <= plainDigits:
-		dst = append(dst, digits...)
+		dst = append(dst, digits[:k]...)
 		dst = appendZeros(dst, n-k)
 	case 0 < n && n <= plainDigits:
 		dst = append(dst, digits[:n]...)
 		dst = append(dst, '.')
-		dst = append(dst, digits[n:]...)
+		dst = append(dst, digits[n:k]...)
 	case -leadingZeros <= n && n <= 0:
 		dst = append(dst, '0', '.')
 		dst = appendZeros(dst, -n)
-		dst = append(dst, digits...)
+		dst = append(dst, digits[:k]...)
 	default:
 		dst = append(dst, digits[0])
 		if k > 1 {
 			dst = append(dst, '.')
-			dst = append(dst, digits[1:]...)
+			dst = append(dst, digits[1:k]...)
 		}
 		dst = append(dst, 'e')
 		if n-1 >= 0 {
@@ -98,12 +107,13 @@ func appendNumber(dst []byte, text string) ([]byte, Rule) {
 
 // boundedExponent reads an exponent of any length; not ok beyond MaxExponent.
 // No exponent is 0.
-func boundedExponent(text string) (int, bool) {
-	text, negative := strings.CutPrefix(text, "-")
-	text = strings.TrimLeft(strings.TrimPrefix(text, "+"), "0")
+func boundedExponent(text []byte) (int, bool) {
+	negative := len(text) > 0 && text[0] == '-'
 	value := 0
-	for _, c := range []byte(text) {
-		value = value*10 + int(c-'0')
+	for _, c := range text {
+		if isDigit(c) {
+			value = value*10 + int(c-'0')
+		}
 		if value > MaxExponent {
 			return 0, false
 		}
@@ -115,8 +125,60 @@ func boundedExponent(text string) (int, bool) {
 }
 
 func appendZeros(dst []byte, n int) []byte {
-	for range n {
-		dst = append(dst, '0')
+	const zeros = "000000000000000000000000"
+	return append(dst, zeros[:n]...) // fewer than plainDigits
+}
+
+// isPlainInteger reports whether a number, or a string, is an integer that is
+// written as the canonical form writes it.
+func isPlainInteger(text []byte) bool {
+	if len(text) > 0 && text[0] == '-' {
+		text = text[1:]
+		if len(text) > 0 && text[0] == '0' {
+			return false
+		}
 	}
-	return dst
+	if len(text) == 0 || len(text) > plainDigits || text[0] == '0' && len(text) > 1 {
+		return false
+	}
+	for _, c := range text {
+		if !isDigit(c) {
+			return false
+		}
+	}
+	return true
+}
+
+// isNumber reports whether a text is a number by the grammar of RFC 8259
+// section 6.
+func isNumber(text []byte) bool {
+	digits := func() bool {
+		n := 0
+		for n < len(text) && isDigit(text[n]) {
+			n++
+		}
+		text = text[n:]
+		return n > 0
+	}
+	text, _ = bytes.CutPrefix(text, []byte("-"))
+	switch {
+	case len(text) > 0 && text[0] == '0':
+		text = text[1:]
+	case !digits():
+		return false
+	}
+	if rest, point := bytes.CutPrefix(text, []byte(".")); point {
+		if text = rest; !digits() {
+			return false
+		}
+	}
+	if len(text) > 0 && (text[0] == 'e' || text[0] == 'E') {
+		if text = text[1:]; len(text) > 0 && (text[0] == '+' || text[0] == '-') {
+			text = text[1:]
+		}
+		if !digits() {
+			return false
+		}
+	}
+	return len(text) == 0
 }

@@ -2,34 +2,116 @@
 
 package fingerprint
 
-import "github.com/opsledger/opsledger/ledger"
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/opsledger/opsledger/ledger"
+)
+
+// Options are what requests are compared with besides the ring and the contract
+// in force. The zero value knows spec 1 and the contract in force.
+type Options struct {
+	Specs Specs
+	// Rules of a contract that is not in force, by its version; not ok where it is
+	// not known. Nil: none is. They must be the same each time.
+	Rules func(version string) (rules Rules, ok bool)
+	// Compile makes the rules of a contract; nil: [RulesOf], each time anew.
+	Compile func(contract ledger.Contract) (Rules, error)
+}
+
+// CompileOnce is [RulesOf] with a memory, for [Options]: a version of a tool's
+// contract is always the same.
+func CompileOnce() func(contract ledger.Contract) (Rules, error) {
+	type version struct {
+		tool    ledger.Tool
+		version string
+	}
+	var made sync.Map
+	return func(c ledger.Contract) (Rules, error) {
+		if len(c.Fields) == 0 && len(c.Ignored) == 0 {
+			return Rules{}, nil // also of tools that have no contract, whatever callers name them
+		}
+		if rules, ok := made.Load(version{c.Tool, c.Version}); ok {
+			return rules.(Rules), nil
+		}
+		rules, err := RulesOf(c)
+		if err == nil {
+			made.Store(version{c.Tool, c.Version}, rules)
+		}
+		return rules, err
+	}
+}
+
+// inForce are the rules of the contract in force.
+func (o Options) inForce(contract ledger.Contract) (Rules, error) {
+	if o.Compile == nil {
+		return RulesOf(contract)
+	}
+	return o.Compile(contract)
+}
 
 // Request is what one key stands for, as the core compares it: a
-// [ledger.Request]. It is canonicalised once, and can be digested under every
-// secret of its ring. It is safe for concurrent use.
+// [ledger.Request]. It is judged by what the record under its key was made with
+// (spec, contract, secret), and else by what new records get. It is safe for
+// concurrent use, and keeps the text that it was made of.
 type Request struct {
 	ring      *Ring
-	content   Canonical
+	options   Options
+	contract  ledger.Contract
+	rules     Rules // of the contract in force
+	text      []byte
 	relations Relations
 	subject   string
+
+	mu    sync.Mutex
+	forms map[form]canonicalForm // that were needed so far
+}
+
+// form is what decides how a request is canonicalised.
+type form struct {
+	spec     int
+	contract string // its version
+}
+
+// canonicalForm is a request in one form, or why it does not fit it.
+type canonicalForm struct {
+	canonical Canonical
+	misfit    *Error
 }
 
 var _ ledger.Request = (*Request)(nil)
 
 // NewRequest makes the request of a claim: its subject and the operations that
 // it names belong to it. requestJSON is what the claim is about, without what
-// is another at each try, such as a time; the contract says which of its fields
-// belong together. An error is an [*Error] about requestJSON.
+// is another at each try, such as a time; the contract in force says what its
+// fields mean. An error is an [*Error] about requestJSON, or says that the
+// contract's declarations can't be used.
+//
+// A request that does not fit the declared types is no error here: the record
+// under its key may be of another version of the contract. Fingerprint refuses
+// it where it counts.
 func NewRequest(ring *Ring, claim ledger.Claim, contract ledger.Contract, requestJSON []byte) (*Request, error) {
-	content, err := Canonicalize(requestJSON, RulesOf(contract))
+	return Options{}.NewRequest(ring, claim, contract, requestJSON)
+}
+
+// NewRequest is [NewRequest] with what is known besides.
+func (o Options) NewRequest(ring *Ring, claim ledger.Claim, contract ledger.Contract, requestJSON []byte) (*Request, error) {
+	rules, err := o.inForce(contract)
 	if err != nil {
 		return nil, err
 	}
-	r := &Request{ring: ring, content: content, subject: claim.Key.Subject, relations: Relations{
-		Compensates: relation(claim.Compensates), Corrects: relation(claim.Corrects),
-	}}
+	r := &Request{
+		ring: ring, options: o, contract: contract, rules: rules, text: requestJSON, subject: claim.Key.Subject,
+		relations: Relations{Compensates: relation(claim.Compensates), Corrects: relation(claim.Corrects)},
+		forms:     map[form]canonicalForm{},
+	}
 	for _, id := range claim.DependsOn {
 		r.relations.DependsOn = append(r.relations.DependsOn, id.String())
+	}
+	if err := r.Misfit(); err != nil && !isMisfit(err) {
+		return nil, err
 	}
 	return r, nil
 }
@@ -41,34 +123,96 @@ func relation(id ledger.OperationID) string {
 	return id.String()
 }
 
-// RulesOf are a contract's rules for the requests of its tool.
-func RulesOf(contract ledger.Contract) Rules {
-	rules := Rules{Fields: make(map[string]Field, len(contract.Categories))}
-	for field, category := range contract.Categories {
-		rules.Fields[field] = Field{Category: category}
+func isMisfit(err error) bool {
+	var broken *Error
+	return errors.As(err, &broken) && broken.Rule.misfit()
+}
+
+// RulesOf are a contract's rules for the requests of its tool. The error joins
+// every declaration that can't be used, each a [*FieldError].
+func RulesOf(contract ledger.Contract) (Rules, error) {
+	fields := make(map[string]Field, len(contract.Fields))
+	for path, f := range contract.Fields {
+		fields[path] = Field{Type: Type(f.Type), Currency: f.Currency, Category: f.Category, Default: f.Default}
 	}
-	return rules
+	return NewRules(fields, contract.Ignored)
+}
+
+// rulesOf finds the rules of a version: that of the contract in force, of no
+// contract, or one of earlier.
+func (o Options) rulesOf(version string, contract ledger.Contract, inForce Rules) (Rules, bool) {
+	switch {
+	case version == contract.Version:
+		return inForce, true
+	case version == ledger.DefaultContract(contract.Tool).Version:
+		return Rules{}, true
+	case o.Rules == nil:
+		return Rules{}, false
+	}
+	return o.Rules(version)
+}
+
+// in brings the request into a form, once for each.
+func (r *Request) in(f form, rules Rules) (Canonical, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	made, ok := r.forms[f]
+	if !ok {
+		canonical, err := r.options.Specs.canonicalize(f.spec, r.text, rules, false)
+		if err != nil && !errors.As(err, &made.misfit) {
+			return Canonical{}, err
+		}
+		if err == nil {
+			made.canonical = canonical
+		}
+		r.forms[f] = made
+	}
+	if made.misfit != nil {
+		return Canonical{}, made.misfit
+	}
+	return made.canonical, nil
+}
+
+// Misfit says what of the request does not fit the types that the contract in
+// force declares: nil, or an [*Error].
+func (r *Request) Misfit() error {
+	_, err := r.in(form{r.options.Specs.Write(), r.contract.Version}, r.rules)
+	return err
 }
 
 // Fingerprint digests the request as a record was, or with nil as new records
-// are. A spec that this release lacks, or a secret that the ring lacks, is
-// [ledger.ErrRecordTooNew]: nothing can be said then, least of all "different".
+// are. A spec or contract that is not known here, or a secret that the ring
+// lacks, is [ledger.ErrRecordTooNew]: nothing can be said then, least of all
+// "different". An [*Error] is a request that does not fit the declared types.
 func (r *Request) Fingerprint(like *ledger.Fingerprint) (ledger.Fingerprint, error) {
-	secret, contract := r.ring.Primary(), ""
+	want := form{r.options.Specs.Write(), r.contract.Version}
 	if like != nil {
-		if CheckSpec(int(like.Spec)) != nil {
-			return ledger.Fingerprint{}, ledger.ErrRecordTooNew
-		}
-		var err error
-		if secret, err = r.ring.Secret(like.SecretID); err != nil {
-			return ledger.Fingerprint{}, ledger.ErrRecordTooNew
-		}
-		contract = like.Contract
+		want = form{int(like.Spec), like.Contract}
 	}
-	f := Digest(r.content, r.relations, secret)
+	rules, known := r.options.rulesOf(want.contract, r.contract, r.rules)
+	if !known || r.options.Specs.Check(want.spec) != nil {
+		return ledger.Fingerprint{}, ledger.ErrRecordTooNew
+	}
+	secret, err := r.ring.secretOf(like)
+	if err != nil {
+		return ledger.Fingerprint{}, ledger.ErrRecordTooNew
+	}
+	canonical, err := r.in(want, rules)
+	if err != nil {
+		return ledger.Fingerprint{}, err
+	}
+	f := Digest(canonical, r.relations, secret)
 	return ledger.Fingerprint{
-		Spec: uint16(f.Spec), SecretID: f.SecretID, Contract: contract, Digest: f.Digest, Categories: f.Categories,
+		Spec: uint16(f.Spec), SecretID: f.SecretID, Contract: want.contract, Digest: f.Digest, Categories: f.Categories,
 	}, nil
+}
+
+// secretOf a record, or with nil of new records.
+func (r *Ring) secretOf(like *ledger.Fingerprint) (Secret, error) {
+	if like == nil {
+		return r.Primary(), nil
+	}
+	return r.Secret(like.SecretID)
 }
 
 // SubjectDigest is keyed with the secret that a fingerprint names; empty
@@ -88,16 +232,25 @@ func (r *Request) SubjectDigest(f ledger.Fingerprint) ([]byte, error) {
 // SubjectDigests are those under each secret of the ring.
 func (r *Request) SubjectDigests() [][]byte { return r.ring.SubjectDigests(r.subject) }
 
-// SubjectDigests are a subject's digests under each secret of the ring, to find
-// records by; none without a subject.
-func (r *Ring) SubjectDigests(subject string) [][]byte {
-	if subject == "" {
-		return nil
+// VerifyObserved compares what a target shows, a JSON object in the request's
+// own field names, with what a record's request asked for, in the categories
+// that the contract in force lists in verify. It is read under the record's own
+// spec and contract. An error is an [*Error] about observedJSON,
+// [ledger.ErrRecordTooNew] if nothing can be compared, or says that the
+// contract's declarations can't be used.
+func (o Options) VerifyObserved(ring *Ring, stored ledger.Fingerprint, contract ledger.Contract, observedJSON []byte) (Verification, error) {
+	inForce, err := o.inForce(contract)
+	if err != nil {
+		return Verification{}, err
 	}
-	var all [][]byte
-	for _, id := range r.IDs() {
-		digest := SubjectDigest(subject, r.secrets[id])
-		all = append(all, digest[:])
+	rules, known := o.rulesOf(stored.Contract, contract, inForce)
+	secret, err := ring.Secret(stored.SecretID)
+	if err != nil || !known || o.Specs.Check(int(stored.Spec)) != nil {
+		return Verification{}, ledger.ErrRecordTooNew
 	}
-	return all
+	observed, err := o.Specs.canonicalize(int(stored.Spec), observedJSON, rules, true)
+	if err != nil {
+		return Verification{}, fmt.Errorf("observed: %w", err)
+	}
+	return verify(stored, observed, rules, secret, contract.Verify), nil
 }

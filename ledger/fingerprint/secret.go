@@ -12,6 +12,8 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
+	"sync/atomic"
 )
 
 // MinSecretSize is the least length of a secret in bytes: HMAC-SHA-256 keys
@@ -58,64 +60,152 @@ func NewRandomSecret(id string) (Secret, error) {
 // ID names the secret in records, metrics and logs.
 func (s Secret) ID() string { return s.id }
 
-// Ring is the set of secrets that a deployment's records were made with. It
-// does not change; a reload makes a new one.
-type Ring struct {
+// Check is a check value: it tells two secrets apart that have one id, and shows
+// neither.
+type Check [8]byte
+
+// Check is the secret's check value. A store keeps that of each id, so that two
+// servers with different secrets under one id are found out before the second
+// one writes.
+func (s Secret) Check() Check { return Check(short(s.mac().sum(labelCheck, []byte(s.id)))) }
+
+// Ring is the set of secrets that a deployment's records were made with. It is
+// safe for concurrent use.
+type Ring struct{ current atomic.Pointer[secrets] }
+
+// secrets are what a ring has at one time.
+type secrets struct {
 	primary string
-	secrets map[string]Secret
+	byID    map[string]Secret
+	uses    map[string]*atomic.Uint64
 }
 
 // NewRing makes a ring. Every secret must be usable, ids and keys must differ,
 // and primary must be one of the ids.
-func NewRing(primary string, secrets ...Secret) (*Ring, error) {
-	r := &Ring{primary: primary, secrets: make(map[string]Secret, len(secrets))}
-	for i, s := range secrets {
+func NewRing(primary string, all ...Secret) (*Ring, error) {
+	now := &secrets{primary: primary, byID: make(map[string]Secret, len(all)), uses: make(map[string]*atomic.Uint64, len(all))}
+	for i, s := range all {
 		if s.key == nil {
 			return nil, fmt.Errorf("secrets[%d]: is not set", i)
 		}
-		if _, ok := r.secrets[s.id]; ok {
+		if _, ok := now.byID[s.id]; ok {
 			return nil, fmt.Errorf("secrets[%d].id: is there twice", i)
 		}
-		for _, other := range r.secrets {
+		for _, other := range now.byID {
 			if bytes.Equal(other.key(), s.key()) {
 				return nil, fmt.Errorf("secrets[%d].secret: is the same as another one's", i)
 			}
 		}
-		r.secrets[s.id] = s
+		now.byID[s.id], now.uses[s.id] = s, new(atomic.Uint64)
 	}
-	if _, ok := r.secrets[primary]; !ok {
+	if _, ok := now.byID[primary]; !ok {
 		return nil, errors.New("primary: is not the id of one of the secrets")
 	}
+	r := &Ring{}
+	r.current.Store(now)
 	return r, nil
 }
 
+// Replace puts the secrets of another ring in the place of this one's, for
+// everybody who uses it. An id keeps its secret: another one under it would make
+// conflicts of records that it has made. Nothing is replaced then.
+func (r *Ring) Replace(next *Ring) error {
+	was, given := r.current.Load(), next.current.Load()
+	if changed := r.Conflicts(next.Checks()); len(changed) > 0 {
+		return fmt.Errorf("the secrets of the ids %s are others than before; a new secret needs a new id", strings.Join(changed, ", "))
+	}
+	now := &secrets{primary: given.primary, byID: given.byID, uses: maps.Clone(given.uses)}
+	for id, uses := range was.uses {
+		if _, kept := now.uses[id]; kept {
+			now.uses[id] = uses
+		}
+	}
+	r.current.Store(now)
+	return nil
+}
+
 // Primary is the secret for new records.
-func (r *Ring) Primary() Secret { return r.secrets[r.primary] }
+func (r *Ring) Primary() Secret {
+	now := r.current.Load()
+	now.uses[now.primary].Add(1)
+	return now.byID[now.primary]
+}
 
 // Secret finds the secret that a record names; else [ErrUnknownSecret].
 func (r *Ring) Secret(id string) (Secret, error) {
-	s, ok := r.secrets[id]
+	now := r.current.Load()
+	s, ok := now.byID[id]
 	if !ok {
 		return Secret{}, ErrUnknownSecret
 	}
+	now.uses[id].Add(1)
 	return s, nil
 }
 
+// Uses count, by id, how often each secret was asked for since the process
+// began, for a new record or because a record names it. Which records there are
+// only the store can say: a secret must outlive their tombstones.
+func (r *Ring) Uses() map[string]uint64 {
+	out := map[string]uint64{}
+	for id, uses := range r.current.Load().uses {
+		out[id] = uses.Load()
+	}
+	return out
+}
+
+// Checks are the check values of the secrets by their ids.
+func (r *Ring) Checks() map[string]Check {
+	out := map[string]Check{}
+	for id, s := range r.current.Load().byID {
+		out[id] = s.Check()
+	}
+	return out
+}
+
+// Conflicts are the sorted ids for which others have another secret than this
+// ring, by their check values. Ids that only one of the two has are none.
+func (r *Ring) Conflicts(others map[string]Check) []string {
+	var out []string
+	for id, check := range r.Checks() {
+		if other, ok := others[id]; ok && other != check {
+			out = append(out, id)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// SubjectDigests are a subject's digests under each secret of the ring, to find
+// records by; none without a subject.
+func (r *Ring) SubjectDigests(subject string) [][]byte {
+	if subject == "" {
+		return nil
+	}
+	now := r.current.Load()
+	var all [][]byte
+	for _, id := range slices.Sorted(maps.Keys(now.byID)) {
+		digest := SubjectDigest(subject, now.byID[id])
+		all = append(all, digest[:])
+	}
+	return all
+}
+
 // IDs are the sorted ids of the ring.
-func (r *Ring) IDs() []string { return slices.Sorted(maps.Keys(r.secrets)) }
+func (r *Ring) IDs() []string { return slices.Sorted(maps.Keys(r.current.Load().byID)) }
 
 // LogValue returns the ids.
 func (r *Ring) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("primary", r.primary), slog.Any("ids", r.IDs()))
+	return slog.GroupValue(slog.String("primary", r.current.Load().primary), slog.Any("ids", r.IDs()))
 }
 
 // RevealYAML writes the ring as a file that [ParseRing] reads. It shows the
 // secrets: for a file with mode 0600, and nothing else.
 func (r *Ring) RevealYAML() []byte {
+	now := r.current.Load()
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "primary: %q\nsecrets:\n", r.primary)
-	for _, id := range r.IDs() {
-		fmt.Fprintf(&b, "  - id: %q\n    secret: %q\n", id, base64.StdEncoding.EncodeToString(r.secrets[id].key()))
+	fmt.Fprintf(&b, "primary: %q\nsecrets:\n", now.primary)
+	for _, id := range slices.Sorted(maps.Keys(now.byID)) {
+		fmt.Fprintf(&b, "  - id: %q\n    secret: %q\n", id, base64.StdEncoding.EncodeToString(now.byID[id].key()))
 	}
 	return b.Bytes()
 }

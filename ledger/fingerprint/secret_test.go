@@ -127,7 +127,7 @@ func TestNothingPrintsContentOrSecrets(t *testing.T) {
 	}
 	held := holder{secret, request, ring}
 	var out strings.Builder
-	for _, v := range []any{secret, &secret, request, &request, ring, *ring, held, &held, []Secret{secret}, map[string]Canonical{"a": request}} {
+	for _, v := range []any{secret, &secret, request, &request, ring, held, &held, []Secret{secret}, map[string]Canonical{"a": request}} {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d"} {
 			fmt.Fprintf(&out, verb+"\n", v)
 		}

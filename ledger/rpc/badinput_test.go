@@ -109,7 +109,7 @@ func TestBadClaimNamesFieldAndRuleAndStoresNothing(t *testing.T) {
 				r.Key.Tool = "charge"
 				r.RequestJson = []byte(`{"amount":1e401}`)
 			},
-			map[string]string{"request_json": "must not have numbers with an exponent beyond ±400 (in /amount, near byte 15)"},
+			map[string]string{"request_json": "must not have numbers with an exponent beyond ±400 (in /amount, near byte 10)"},
 		},
 		"everything at once": {
 			func(r *pb.ClaimRequest) { proto.Reset(r); r.Key = &pb.OperationKey{} },

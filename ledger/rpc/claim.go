@@ -41,6 +41,7 @@ func (s *Server) Claim(ctx context.Context, req *pb.ClaimRequest) (*pb.ClaimResp
 			return true, err
 		}
 		answer, err = s.ledger.Claim(ctx, cmd, request)
+		err = misfit(err)
 		leave(answer)
 		return !mayYetMove(answer.Outcome), err
 	})
@@ -64,6 +65,15 @@ func (s *Server) Claim(ctx context.Context, req *pb.ClaimRequest) (*pb.ClaimResp
 		}
 	}
 	return s.claimResponse(ctx, c, req, answer), nil
+}
+
+// misfit refuses a request that does not fit the types that its record's contract declares, or, for a new key, the contract in force.
+func misfit(err error) error {
+	f := &form{}
+	if err = f.canonical("request_json", err); err == nil {
+		return f.err()
+	}
+	return err
 }
 
 // unreadableRelation refuses relations to what the caller can't see, too new or not, as the core does where it can read them.

@@ -35,9 +35,14 @@ func (s *Server) claimOf(c caller, req *pb.ClaimRequest) (ledger.Claim, *fingerp
 		DistinctFrom:     f.operationIDs("distinct_from", req.GetDistinctFrom()),
 		EffectHint:       ledger.Effect(req.GetEffectHint()),
 	}
-	request, err := fingerprint.NewRequest(s.ring, cmd, contract, req.GetRequestJson())
-	f.canonical("request_json", err)
+	request, err := s.requests.NewRequest(s.ring, cmd, contract, req.GetRequestJson())
+	if err = f.canonical("request_json", err); err != nil {
+		return ledger.Claim{}, nil, 0, err
+	}
 	wait := f.wait(req.GetWait())
+	if len(f.violations) > 0 && request != nil { // told together; alone it would be judged by the record's contract
+		_ = f.canonical("request_json", request.Misfit())
+	}
 	if err := f.err(); err != nil {
 		return ledger.Claim{}, nil, 0, err
 	}

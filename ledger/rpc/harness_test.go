@@ -263,7 +263,7 @@ func declared(tool ledger.Tool) ledger.Contract {
 	c.Method = ledger.MethodProbe
 	c.EffectWithin, c.KeyRetention = time.Minute, 24*time.Hour
 	c.Verify, c.VerifyStated = []string{"amount"}, true
-	c.Categories = map[string]string{"amount": "amount", "to": "recipient"}
+	c.Fields = map[string]ledger.RequestField{"amount": {Category: "amount"}, "to": {Category: "recipient"}}
 	c.Attributes = []string{"order_id"}
 	c.ResultAttributes = []string{"etag"}
 	c.Schemas = []string{"charge.result/1"}

@@ -5,7 +5,6 @@ package rpc
 import (
 	"context"
 	"encoding/hex"
-	"errors"
 	"slices"
 	"strings"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/opsledger/opsledger/failpoint"
 	pb "github.com/opsledger/opsledger/gen/opsledger/v1"
 	"github.com/opsledger/opsledger/ledger"
-	"github.com/opsledger/opsledger/ledger/fingerprint"
 )
 
 // reconciler is who may say what a target says. Its right is by tool, over all scopes: it needs no scope of its own.
@@ -136,19 +134,9 @@ func (s *Server) observed(f *form, stored ledger.Fingerprint, text []byte, contr
 	if len(text) == 0 {
 		return nil, slices.Sorted(slices.Values(contract.Verify)), nil
 	}
-	secret, err := s.ring.Secret(stored.SecretID)
-	if err != nil {
-		return nil, nil, ledger.ErrRecordTooNew
-	}
-	v, err := fingerprint.VerifyObserved(fingerprint.Fingerprint{
-		Spec: int(stored.Spec), SecretID: stored.SecretID, Digest: stored.Digest, Categories: stored.Categories,
-	}, text, fingerprint.RulesOf(contract), secret, contract.Verify)
-	var broken *fingerprint.Error
-	switch {
-	case errors.As(err, &broken):
-		f.want(false, "evidence.found.observed_json", broken.Error())
-	case err != nil:
-		return nil, nil, ledger.ErrRecordTooNew
+	v, err := s.requests.VerifyObserved(s.ring, stored, contract, text)
+	if err = f.canonical("evidence.found.observed_json", err); err != nil {
+		return nil, nil, err
 	}
 	return v.Different, v.Missing, nil
 }

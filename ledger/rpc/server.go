@@ -38,6 +38,8 @@ type Options struct {
 	// ReplayService asks another system about each single result, so listings and reports, which have many or need none, leave out what
 	// it would have to be asked about; nil: nobody is asked.
 	ReplayService ledger.Replays
+	// Requests says under which specs, and contracts that are not in force any more, requests can be judged.
+	Requests fingerprint.Options
 }
 
 // Server implements LedgerService. It holds no state of its own besides what its limiter counts, and is safe for concurrent use.
@@ -55,6 +57,7 @@ type Server struct {
 	limiter  *Limiter
 	// rules and service judge replays; nil: none does.
 	rules, service ledger.Replays
+	requests fingerprint.Options
 }
 
 // New makes a server.
@@ -68,13 +71,16 @@ func New(l *ledger.Ledger, policy ledger.Policy, ring *fingerprint.Ring, identif
 	if o.ToolValidFor == 0 {
 		o.ToolValidFor = 5 * time.Minute
 	}
+	if o.Requests.Compile == nil {
+		o.Requests.Compile = fingerprint.CompileOnce()
+	}
 	m, err := newMetrics(o.Meter)
 	if err != nil {
 		return nil, err
 	}
 	return &Server{
 		ledger: l, policy: policy, ring: ring, identify: identify, log: o.Log, metrics: m, strict: o.Strict, validFor: o.ToolValidFor, rules: o.ReplayRules, service: o.ReplayService,
-		limiter: o.Limiter,
+		limiter: o.Limiter, requests: o.Requests,
 	}, nil
 }
 

@@ -3,6 +3,7 @@
 package rpc
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 
 	pb "github.com/opsledger/opsledger/gen/opsledger/v1"
 	"github.com/opsledger/opsledger/ledger"
+	"github.com/opsledger/opsledger/ledger/fingerprint"
 )
 
 // The bounds of a request's form. Texts are in bytes.
@@ -196,11 +198,15 @@ func (f *form) key(k *pb.OperationKey) ledger.Key {
 	return ledger.Key{Tool: ledger.Tool(k.GetTool()), Task: ledger.Task(k.GetTask()), Key: k.GetKey(), Subject: k.GetSubject()}
 }
 
-// canonical takes what the canonicaliser says of a text. Its errors name rules and declared fields, never values.
-func (f *form) canonical(field string, err error) {
-	if err != nil {
-		f.want(false, field, err.Error())
+// canonical takes up what is wrong with a JSON text. The canonicaliser's errors name rules and declared fields, never values; any other
+// error is not the caller's.
+func (f *form) canonical(field string, err error) error {
+	var broken *fingerprint.Error
+	if !errors.As(err, &broken) {
+		return err
 	}
+	f.want(false, field, broken.Error())
+	return nil
 }
 
 // resource checks a reference that evidence names.

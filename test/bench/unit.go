@@ -117,11 +117,11 @@ func localUnits(store ledger.Store) (func(context.Context, int) error, error) {
 
 func digestRequest(declared ledger.Contracts) (digested, error) {
 	c, _ := declared.Contract(tool)
-	fields := map[string]fingerprint.Field{}
-	for name, category := range c.Categories {
-		fields[name] = fingerprint.Field{Category: category}
+	rules, err := fingerprint.RulesOf(c)
+	if err != nil {
+		return digested{}, err
 	}
-	canonical, err := fingerprint.Canonicalize([]byte(request), fingerprint.Rules{Fields: fields})
+	canonical, err := fingerprint.Canonicalize([]byte(request), rules)
 	if err != nil {
 		return digested{}, err
 	}

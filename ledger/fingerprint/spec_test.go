@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fingerprint
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/opsledger/opsledger/ledger"
+)
+
+// spec2 is a version that normalises one thing more: letters' case.
+func spec2(t *testing.T, write int) Specs {
+	t.Helper()
+	specs, err := NewSpecs(write, Spec{
+		Number:       2,
+		Canonicalize: func(text []byte, rules Rules) (Canonical, error) { return Canonicalize(bytes.ToLower(text), rules) },
+		Observed: func(text []byte, rules Rules) (Canonical, error) {
+			return CanonicalizeObserved(bytes.ToLower(text), rules)
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return specs
+}
+
+// Case C14. Two builds and two contracts at once: whoever wrote a record, and whoever judges a retry, the record's
+// own spec and contract decide. What is not known is never called different.
+func TestRetriesAreJudgedByTheRecordsVersions(t *testing.T) {
+	ring := testRing(t, "k1", "k1", "k2")
+	// One contract compares the amount as it is written, the next one by its value.
+	contracts := map[string]ledger.Contract{
+		"v1": {Tool: "t", Version: "v1", Fields: map[string]ledger.RequestField{"amount": {Category: "amount"}}},
+		"v2": {Tool: "t", Version: "v2", Fields: map[string]ledger.RequestField{"amount": {Type: "decimal", Category: "money"}}},
+	}
+	all := func(version string) (Rules, bool) {
+		c, ok := contracts[version]
+		rules, err := RulesOf(c)
+		return rules, ok && err == nil
+	}
+	builds := map[string]Options{
+		"old":                            {Rules: all},
+		"new, before it writes":          {Rules: all, Specs: spec2(t, 1)},
+		"new":                            {Rules: all, Specs: spec2(t, 2)},
+		"old, without earlier contracts": {},
+		"new, without earlier contracts": {Specs: spec2(t, 2)},
+	}
+	const request = `{"amount":"10.0","to":"A"}`
+	retries := map[string]func(spec int, contract string) (categories []string){
+		request: func(int, string) []string { return nil },
+		`{"amount":"10","to":"A"}`: func(_ int, contract string) []string {
+			return map[string][]string{"v1": {"amount"}}[contract]
+		},
+		`{"amount":"10.0","to":"a"}`: func(spec int, _ string) []string {
+			return map[int][]string{1: {"other"}}[spec]
+		},
+		`{"amount":"11","to":"A"}`: func(_ int, contract string) []string {
+			return map[string][]string{"v1": {"amount"}, "v2": {"money"}}[contract]
+		},
+	}
+	make := func(o Options, contract, text string) *Request {
+		t.Helper()
+		r, err := o.NewRequest(ring, ledger.Claim{}, contracts[contract], []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	judged, unknown := 0, 0
+	for writer, written := range builds {
+		for wroteUnder := range contracts {
+			record, err := make(written, wroteUnder, request).Fingerprint(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if int(record.Spec) != written.Specs.Write() || record.Contract != wroteUnder {
+				t.Errorf("%s wrote spec %d, contract %s", writer, record.Spec, record.Contract)
+			}
+			for reader, read := range builds {
+				for readsUnder := range contracts {
+					for text, want := range retries {
+						name := fmt.Sprintf("%s wrote under %s, %s reads %s under %s", writer, wroteUnder, reader, text, readsUnder)
+						got, err := make(read, readsUnder, text).Fingerprint(&record)
+						if read.Specs.Check(int(record.Spec)) != nil || wroteUnder != readsUnder && read.Rules == nil {
+							if unknown++; !errors.Is(err, ledger.ErrRecordTooNew) || !cmp.Equal(got, ledger.Fingerprint{}) {
+								t.Errorf("%s: %v, %v", name, got, err)
+							}
+							continue
+						}
+						if judged++; err != nil {
+							t.Errorf("%s: %v", name, err)
+							continue
+						}
+						categories := differ(asDigested(record), asDigested(got))
+						if diff := cmp.Diff(want(int(record.Spec), wroteUnder), categories); diff != "" {
+							t.Errorf("%s: %s", name, diff)
+						}
+						if got.Spec != record.Spec || got.Contract != record.Contract || got.SecretID != record.SecretID {
+							t.Errorf("%s: under %d, %s, %s", name, got.Spec, got.Contract, got.SecretID)
+						}
+					}
+				}
+			}
+		}
+	}
+	if judged == 0 || unknown == 0 {
+		t.Errorf("%d retries were judged, %d could not be", judged, unknown)
+	}
+}
+
+func asDigested(f ledger.Fingerprint) Fingerprint {
+	return Fingerprint{Spec: int(f.Spec), SecretID: f.SecretID, Digest: f.Digest, Categories: f.Categories}
+}
+
+func TestObservationsAreReadUnderTheRecordsSpec(t *testing.T) {
+	ring := testRing(t, "k1", "k1")
+	contract := ledger.Contract{Version: "v1", Fields: map[string]ledger.RequestField{"to": {Category: "recipient"}}, Verify: []string{"recipient"}}
+	for write, want := range map[int]bool{1: false, 2: true} {
+		o := Options{Specs: spec2(t, write)}
+		r, err := o.NewRequest(ring, ledger.Claim{}, contract, []byte(`{"to":"A"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		record, err := r.Fingerprint(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v, err := o.VerifyObserved(ring, record, contract, []byte(`{"to":"a"}`)); err != nil || v.OK() != want {
+			t.Errorf("spec %d: %v, %v", write, v, err)
+		}
+	}
+}
+
+func TestSpecsThatCanNotBe(t *testing.T) {
+	good := Spec{Number: 2, Canonicalize: Canonicalize, Observed: CanonicalizeObserved}
+	for name, err := range map[string]error{
+		"spec 1 twice":   errOf(NewSpecs(1, Spec{Number: 1, Canonicalize: Canonicalize, Observed: CanonicalizeObserved})),
+		"spec 2 twice":   errOf(NewSpecs(1, good, good)),
+		"no number":      errOf(NewSpecs(1, Spec{Canonicalize: Canonicalize, Observed: CanonicalizeObserved})),
+		"no function":    errOf(NewSpecs(1, Spec{Number: 2, Canonicalize: Canonicalize})),
+		"it is unknown":  errOf(NewSpecs(3, good)),
+		"it is no spec":  errOf(NewSpecs(0, good)),
+		"beyond 15 bits": errOf(NewSpecs(1, Spec{Number: 1 << 15, Canonicalize: Canonicalize, Observed: CanonicalizeObserved})),
+	} {
+		if err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	var none Specs
+	if none.Write() != Spec1 || none.Check(1) != nil || !errors.Is(none.Check(2), ErrSpecTooNew) || !errors.Is(none.Check(0), ErrSpecInvalid) {
+		t.Error("the zero value does not know spec 1 alone")
+	}
+}
+
+func errOf[T any](_ T, err error) error { return err }
+
+// A request that a later contract refuses is still what an earlier one took.
+func TestMisfitsOfALaterContractAreNoneOfARecord(t *testing.T) {
+	ring := testRing(t, "k1", "k1")
+	before := ledger.Contract{Tool: "t", Version: "v1"}
+	now := ledger.Contract{Tool: "t", Version: "v2", Fields: map[string]ledger.RequestField{"amount": {Type: "decimal"}}}
+	o := Options{Rules: func(version string) (Rules, bool) { return Rules{}, version == "v1" }}
+	const text = `{"amount":"1,000.00"}`
+	first, err := o.NewRequest(ring, ledger.Claim{}, before, []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	record, err := first.Fingerprint(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	retry, err := o.NewRequest(ring, ledger.Claim{}, now, []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := retry.Fingerprint(&record); err != nil || !cmp.Equal(again, record) {
+		t.Errorf("the retry: %v, %v", again, err)
+	}
+	for _, err := range []error{errOf(retry.Fingerprint(nil)), errOf(retry.Fingerprint(&ledger.Fingerprint{Spec: 1, SecretID: "k1", Contract: "v2"})), retry.Misfit()} {
+		var broken *Error
+		if !errors.As(err, &broken) || broken.Rule != RuleDecimal || broken.Pointer != "/amount" {
+			t.Errorf("under the contract in force: %v", err)
+		}
+	}
+	// A record of a tool that had no contract then.
+	undeclared := record
+	undeclared.Contract = ledger.DefaultContract("t").Version
+	if again, err := retry.Fingerprint(&undeclared); err != nil || again.Digest != record.Digest {
+		t.Errorf("without a contract: %v", err)
+	}
+	if first.Misfit() != nil {
+		t.Error("a misfit without types")
+	}
+}
+
+func TestDeclarationsThatCanNotBeUsedMakeNoRequest(t *testing.T) {
+	bad := ledger.Contract{Fields: map[string]ledger.RequestField{"a": {Type: "number"}}}
+	var fault *FieldError
+	if _, err := NewRequest(testRing(t, "k1", "k1"), ledger.Claim{}, bad, []byte(`{}`)); !errors.As(err, &fault) {
+		t.Errorf("a request: %v", err)
+	}
+	if _, err := (Options{}).VerifyObserved(testRing(t, "k1", "k1"), ledger.Fingerprint{Spec: 1, SecretID: "k1"}, bad, []byte(`{}`)); !errors.As(err, &fault) {
+		t.Errorf("an observation: %v", err)
+	}
+}
