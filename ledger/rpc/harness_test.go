@@ -63,6 +63,7 @@ type setup struct {
 	// rules and platform judge replays, see rpc.Options.
 	rules, platform ledger.Replays
 	identify        func(ctx context.Context) (ledger.Principal, error) // nil: the test's own metadata
+	requests        fingerprint.Options
 }
 
 // newWorld starts it. The principals agent-a and agent-b have scopes of their own, fleet-1 and fleet-2 share one.
@@ -105,7 +106,7 @@ func newWorld(t *testing.T, s setup) *world {
 		}
 	}
 	server, err := rpc.New(w.ledger, w.policy, w.ring, s.identify, rpc.Options{
-		Log: s.log, Meter: s.meter, Strict: func() bool { return s.strict }, Limiter: limiter,
+		Log: s.log, Meter: s.meter, Strict: func() bool { return s.strict }, Limiter: limiter, Requests: s.requests,
 		ReplayRules: s.rules, ReplayService: s.platform,
 	})
 	if err != nil {

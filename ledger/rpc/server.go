@@ -57,7 +57,7 @@ type Server struct {
 	limiter  *Limiter
 	// rules and service judge replays; nil: none does.
 	rules, service ledger.Replays
-	requests fingerprint.Options
+	requests       fingerprint.Options
 }
 
 // New makes a server.
