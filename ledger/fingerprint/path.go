@@ -2,10 +2,7 @@
 
 package fingerprint
 
-import (
-	"slices"
-	"strings"
-)
+import "strings"
 
 // element is the token of a path that stands for each element of an array.
 const element = "*"
@@ -47,9 +44,6 @@ func (p path) String() string {
 
 // last is the last token.
 func (p path) last() string { return p[len(p)-1] }
-
-// within reports whether p is q or lies below it.
-func (p path) within(q path) bool { return len(p) >= len(q) && slices.Equal(p[:len(q)], q) }
 
 // common is how many tokens p and q begin with alike.
 func (p path) common(q path) int {

@@ -14,42 +14,60 @@ import (
 // in force. The zero value knows spec 1 and the contract in force.
 type Options struct {
 	Specs Specs
-	// Rules of a contract that is not in force, by its version; not ok where it is
-	// not known. Nil: none is. They must be the same each time.
+	// Rules of a contract that is neither in force nor remembered, by its version;
+	// not ok where it is not known. Nil: none is. A version has the same rules each
+	// time.
 	Rules func(version string) (rules Rules, ok bool)
-	// Compile makes the rules of a contract; nil: [RulesOf], each time anew.
-	Compile func(contract ledger.Contract) (Rules, error)
+	// Versions remembers what this process has had in force; nil: nothing is
+	// remembered, and rules are made anew for each request.
+	Versions *Versions
 }
 
-// CompileOnce is [RulesOf] with a memory, for [Options]: a version of a tool's
-// contract is always the same.
-func CompileOnce() func(contract ledger.Contract) (Rules, error) {
-	type version struct {
-		tool    ledger.Tool
-		version string
-	}
-	var made sync.Map
-	return func(c ledger.Contract) (Rules, error) {
-		if len(c.Fields) == 0 && len(c.Ignored) == 0 {
-			return Rules{}, nil // also of tools that have no contract, whatever callers name them
-		}
-		if rules, ok := made.Load(version{c.Tool, c.Version}); ok {
-			return rules.(Rules), nil
-		}
-		rules, err := RulesOf(c)
-		if err == nil {
-			made.Store(version{c.Tool, c.Version}, rules)
-		}
-		return rules, err
-	}
+// Versions are the rules of the contracts that a process has had in force, by
+// tool and version. The zero value has none.
+type Versions struct{ made sync.Map }
+
+// version names a contract; one of a tool is always the same.
+type version struct {
+	tool   ledger.Tool
+	digest string
 }
 
 // inForce are the rules of the contract in force.
 func (o Options) inForce(contract ledger.Contract) (Rules, error) {
-	if o.Compile == nil {
+	// Tools without a contract have no rules, and names that callers choose.
+	if o.Versions == nil || contract.Version == ledger.DefaultContract(contract.Tool).Version {
 		return RulesOf(contract)
 	}
-	return o.Compile(contract)
+	of := version{contract.Tool, contract.Version}
+	if rules, ok := o.Versions.made.Load(of); ok {
+		return rules.(Rules), nil
+	}
+	rules, err := RulesOf(contract)
+	if err == nil {
+		o.Versions.made.Store(of, rules)
+	}
+	return rules, err
+}
+
+// rulesOf finds the rules of a version: that of the contract in force, of no
+// contract, or one of earlier.
+func (o Options) rulesOf(digest string, contract ledger.Contract, inForce Rules) (Rules, bool) {
+	switch digest {
+	case contract.Version:
+		return inForce, true
+	case ledger.DefaultContract(contract.Tool).Version:
+		return Rules{}, true
+	}
+	if o.Versions != nil {
+		if rules, ok := o.Versions.made.Load(version{contract.Tool, digest}); ok {
+			return rules.(Rules), true
+		}
+	}
+	if o.Rules == nil {
+		return Rules{}, false
+	}
+	return o.Rules(digest)
 }
 
 // Request is what one key stands for, as the core compares it: a
@@ -136,20 +154,6 @@ func RulesOf(contract ledger.Contract) (Rules, error) {
 		fields[path] = Field{Type: Type(f.Type), Currency: f.Currency, Category: f.Category, Default: f.Default}
 	}
 	return NewRules(fields, contract.Ignored)
-}
-
-// rulesOf finds the rules of a version: that of the contract in force, of no
-// contract, or one of earlier.
-func (o Options) rulesOf(version string, contract ledger.Contract, inForce Rules) (Rules, bool) {
-	switch {
-	case version == contract.Version:
-		return inForce, true
-	case version == ledger.DefaultContract(contract.Tool).Version:
-		return Rules{}, true
-	case o.Rules == nil:
-		return Rules{}, false
-	}
-	return o.Rules(version)
 }
 
 // in brings the request into a form, once for each.

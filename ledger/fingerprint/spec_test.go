@@ -208,3 +208,48 @@ func TestDeclarationsThatCanNotBeUsedMakeNoRequest(t *testing.T) {
 		t.Errorf("an observation: %v", err)
 	}
 }
+
+func TestVersionsThatWereInForceAreRemembered(t *testing.T) {
+	ring := testRing(t, "k1", "k1")
+	o := Options{Versions: new(Versions)}
+	before := ledger.Contract{Tool: "t", Version: "v1", Fields: map[string]ledger.RequestField{"a": {Type: "decimal"}}}
+	plain, now, others := ledger.Contract{Tool: "t", Version: "v2"}, ledger.Contract{Tool: "t", Version: "v3"}, ledger.Contract{Tool: "other", Version: "v3"}
+	var records []ledger.Fingerprint
+	for _, c := range []ledger.Contract{before, plain} {
+		r, err := o.NewRequest(ring, ledger.Claim{}, c, []byte(`{"a":"1.0"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		record, err := r.Fingerprint(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		records = append(records, record)
+	}
+	retry, err := o.NewRequest(ring, ledger.Claim{}, now, []byte(`{"a":1}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := retry.Fingerprint(&records[0]); err != nil || !cmp.Equal(got, records[0]) {
+		t.Errorf("by the one with a type: %v, %v", got, err)
+	}
+	if got, err := retry.Fingerprint(&records[1]); err != nil || got.Digest == records[1].Digest {
+		t.Errorf("by the one without: %v, %v", got, err)
+	}
+	if stranger, err := o.NewRequest(ring, ledger.Claim{}, others, []byte(`{"a":1}`)); err != nil {
+		t.Fatal(err)
+	} else if _, err := stranger.Fingerprint(&records[0]); !errors.Is(err, ledger.ErrRecordTooNew) {
+		t.Errorf("by that of another tool: %v", err)
+	}
+	// Tools without a contract are as many as callers like to name.
+	for i := range 100 {
+		if _, err := o.NewRequest(ring, ledger.Claim{}, ledger.DefaultContract(ledger.Tool(fmt.Sprint("t", i))), []byte(`{}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := 0
+	o.Versions.made.Range(func(_, _ any) bool { n++; return true })
+	if n != 4 {
+		t.Errorf("%d versions are remembered", n)
+	}
+}

@@ -90,11 +90,16 @@ func TestRetriesAreJudgedByTheContractOfTheirRecord(t *testing.T) {
 		return r, err == nil && version == "v1"
 	}
 	for name, c := range map[string]struct {
+		other    bool // another process, that has only the new contract in force
 		requests fingerprint.Options
 		known    bool
-	}{"known": {fingerprint.Options{Rules: rules}, true}, "not known": {fingerprint.Options{}, false}} {
+	}{
+		"the process that had it in force": {false, fingerprint.Options{}, true},
+		"a process that can look it up":    {true, fingerprint.Options{Rules: rules}, true},
+		"a process that does not know it":  {true, fingerprint.Options{}, false},
+	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, setup{contracts: contracts{"charge": before}, requests: c.requests})
+			w := newWorld(t, setup{contracts: contracts{"charge": before}})
 			const request = `{"amount":"1,250.00","to":"A"}` // no money, as it is declared later
 			first := w.charge("key-1", request)
 			grant := w.granted(t, "agent-a", first)
@@ -102,6 +107,9 @@ func TestRetriesAreJudgedByTheContractOfTheirRecord(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.contracts["charge"] = now
+			if c.other {
+				w = newWorld(t, setup{store: w.store, contracts: w.contracts, requests: c.requests})
+			}
 			answer, err := w.client.Claim(as(t, "agent-a"), w.charge("key-1", request))
 			if !c.known {
 				refused(t, err, codes.FailedPrecondition, "RECORD_TOO_NEW")
@@ -126,7 +134,9 @@ func TestRetriesAreJudgedByTheContractOfTheirRecord(t *testing.T) {
 			} else if err != nil || done.GetOperation().GetState() != pb.State_STATE_COMPLETED {
 				t.Errorf("found: %v, %v", done, err)
 			}
-			_, err = w.client.Claim(as(t, "agent-a"), w.charge("key-2", request))
+			other := w.charge("key-2", request)
+			other.Key.Task = "task-2"
+			_, err = w.client.Claim(as(t, "agent-a"), other)
 			if rule := violations(refused(t, err, codes.InvalidArgument, "VALIDATION"))["request_json"]; !strings.Contains(rule, "in /amount,") {
 				t.Errorf("a new key: %q", rule)
 			}

@@ -71,8 +71,8 @@ func New(l *ledger.Ledger, policy ledger.Policy, ring *fingerprint.Ring, identif
 	if o.ToolValidFor == 0 {
 		o.ToolValidFor = 5 * time.Minute
 	}
-	if o.Requests.Compile == nil {
-		o.Requests.Compile = fingerprint.CompileOnce()
+	if o.Requests.Versions == nil {
+		o.Requests.Versions = new(fingerprint.Versions)
 	}
 	m, err := newMetrics(o.Meter)
 	if err != nil {

@@ -17,9 +17,9 @@ import (
 func TestC43(t *testing.T) {
 	each(t, func(t *testing.T, e *env) {
 		w := e.node.dial(t, billing)
-		for _, p := range pairs(t, "equal.jsonl") {
+		for _, p := range lines[pair](t, "equal.jsonl") {
 			t.Run("equal "+p.ID, func(t *testing.T) {
-				first := request("file.delete", unique(t), "K", p.A)
+				first := request(rowTool(t, "file.delete", p.Fields, p.Exclude), unique(t), "K", p.A)
 				g := w.grant(t, first)
 				was := e.snapshot(t, g.GetOperationId())
 				answer, err := w.tryClaim(t, sameKey(first, p.B))
@@ -30,9 +30,9 @@ func TestC43(t *testing.T) {
 				reorderings(t, p.A)
 			})
 		}
-		for _, p := range pairs(t, "different.jsonl") {
+		for _, p := range lines[pair](t, "different.jsonl") {
 			t.Run("different "+p.ID, func(t *testing.T) {
-				first := request("file.delete", unique(t), "K", p.A)
+				first := request(rowTool(t, "file.delete", p.Fields, p.Exclude), unique(t), "K", p.A)
 				g := w.grant(t, first)
 				was := e.snapshot(t, g.GetOperationId())
 				_, err := w.tryClaim(t, sameKey(first, p.B))

@@ -10,28 +10,33 @@ import (
 	"testing"
 )
 
-// laterPolicies are the policies of rows that need declared types or ignored fields, which come with a later release.
-var laterPolicies = []string{"typed", "exclude"}
-
 // pair is a row of equal.jsonl or different.jsonl.
 type pair struct {
-	ID     string `json:"id"`
-	Policy string `json:"policy"`
-	A      string `json:"a"`
-	B      string `json:"b"`
-	Reason string `json:"reason"`
+	ID      string            `json:"id"`
+	A       string            `json:"a"`
+	B       string            `json:"b"`
+	Fields  map[string]string `json:"fields"`
+	Exclude []string          `json:"exclude"`
+	Reason  string            `json:"reason"`
 }
 
-// pairs reads a file of pairs and names those that it leaves out.
-func pairs(t *testing.T, file string) []pair {
+// rowTool is the tool whose contract says what a row needs declared: order.place has all of it.
+func rowTool(t *testing.T, usual string, fields map[string]string, exclude []string) string {
 	t.Helper()
-	return slices.DeleteFunc(lines[pair](t, file), func(p pair) bool {
-		if !slices.Contains(laterPolicies, p.Policy) {
-			return false
+	if fields == nil && exclude == nil {
+		return usual
+	}
+	for path, typ := range fields {
+		if map[string]string{"/p": "money", "/at": "timestamp"}[path] != typ {
+			t.Fatalf("order.place does not declare %s as %s", path, typ)
 		}
-		t.Logf("%s %s left out: the policy %s comes with declared fields", file, p.ID, p.Policy)
-		return true
-	})
+	}
+	for _, path := range exclude {
+		if !slices.Contains([]string{"/trace_id", "/sent_at", "/order/sdk"}, path) {
+			t.Fatalf("order.place does not ignore %s", path)
+		}
+	}
+	return "order.place"
 }
 
 // lines reads a file of JSON lines; a file without one is a fault.

@@ -168,6 +168,11 @@ const contractsText = `tools:
     lease: {default: 30s, max: 60s, total: 60s}
     send_within: 1s
     recovery: {method: probe, probe: external, key_retention: 24h, effect_within: 60s, verify: []}
+  order.place:
+    effect: keyed
+    lease: {default: 30s, max: 60s, total: 60s}
+    request: {fields: {p: {type: money}, at: {type: timestamp}}, ignore: [trace_id, sent_at, /order/sdk]}
+    recovery: {method: probe, probe: external, key_retention: 24h, effect_within: 60s, verify: []}
   file.delete:
     effect: keyed
     lease: {default: 30s, max: 60s, total: 60s}
