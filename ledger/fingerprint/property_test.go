@@ -251,3 +251,34 @@ func TestNamesSortAsUTF16(t *testing.T) {
 		}
 	})
 }
+
+// Many members and elements are sorted by keys: what the keys do not tell apart, and names of which one begins another, come out right as well.
+func TestManyAreSortedAsFewAre(t *testing.T) {
+	rules := mustRules(t, map[string]Field{"s": {Type: TypeSet}})
+	letters := []rune("ab\x00\"é\ue000\uffff\U00010000")
+	rapid.Check(t, func(rt *rapid.T) {
+		prefix := string(rapid.SliceOfN(rapid.SampledFrom(letters), 0, 12).Draw(rt, "prefix"))
+		var names []string
+		for range rapid.IntRange(many, 3*many).Draw(rt, "names") {
+			name := prefix + string(rapid.SliceOfN(rapid.SampledFrom(letters), 0, 12).Draw(rt, "name"))
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+		members, elements := make([]string, 0, len(names)), make([]string, 0, len(names))
+		for _, name := range names {
+			quoted := string(appendQuoted(nil, []byte(name)))
+			members, elements = append(members, quoted+":0"), append(elements, quoted)
+		}
+		request := `{"s":[` + strings.Join(elements, ",") + `],"o":{` + strings.Join(members, ",") + `}}`
+		slices.Sort(elements)
+		slices.SortFunc(names, func(a, b string) int { return slices.Compare(utf16.Encode([]rune(a)), utf16.Encode([]rune(b))) })
+		for i, name := range names {
+			members[i] = string(appendQuoted(nil, []byte(name))) + ":0"
+		}
+		want := `{"o":{` + strings.Join(members, ",") + `},"s":[` + strings.Join(elements, ",") + `]}`
+		if got := mustText(t, request, rules); got != want {
+			rt.Fatalf("%q became\n%q, want\n%q", request, got, want)
+		}
+	})
+}
