@@ -33,6 +33,7 @@ const (
 // of the contract.
 const (
 	RuleDecimal    Rule = "must be a number, or a string that holds one as JSON writes it"
+	RuleBounds     Rule = "must be a number of at most 100 significant digits, with an exponent within ±400"
 	RuleMoney      Rule = "must be an object with an amount (a number, or a string that holds one) and a currency, and nothing else"
 	RuleCurrency   Rule = "must have a currency of ISO 4217 in three capital letters, one that has a minor unit"
 	RuleNoCurrency Rule = "must have its currency beside it, in the field that the contract names"
@@ -49,7 +50,7 @@ const (
 // misfit reports whether a rule is about declared types.
 func (r Rule) misfit() bool {
 	switch r {
-	case RuleDecimal, RuleMoney, RuleCurrency, RuleNoCurrency, RuleMinorUnits, RuleTimestamp, RuleUUID, RuleSet, RuleRepeat, RuleText,
+	case RuleDecimal, RuleBounds, RuleMoney, RuleCurrency, RuleNoCurrency, RuleMinorUnits, RuleTimestamp, RuleUUID, RuleSet, RuleRepeat, RuleText,
 		RuleCombining, RuleDefaults:
 		return true
 	default:

@@ -165,36 +165,37 @@ func TestMisfitsOfALaterContractAreNoneOfARecord(t *testing.T) {
 	before := ledger.Contract{Tool: "t", Version: "v1"}
 	now := ledger.Contract{Tool: "t", Version: "v2", Fields: map[string]ledger.RequestField{"amount": {Type: "decimal"}}}
 	o := Options{Rules: func(version string) (Rules, bool) { return Rules{}, version == "v1" }}
-	const text = `{"amount":"1,000.00"}`
-	first, err := o.NewRequest(ring, ledger.Claim{}, before, []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	record, err := first.Fingerprint(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	retry, err := o.NewRequest(ring, ledger.Claim{}, now, []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if again, err := retry.Fingerprint(&record); err != nil || !cmp.Equal(again, record) {
-		t.Errorf("the retry: %v, %v", again, err)
-	}
-	for _, err := range []error{errOf(retry.Fingerprint(nil)), errOf(retry.Fingerprint(&ledger.Fingerprint{Spec: 1, SecretID: "k1", Contract: "v2"})), retry.Misfit()} {
-		var broken *Error
-		if !errors.As(err, &broken) || broken.Rule != RuleDecimal || broken.Pointer != "/amount" {
-			t.Errorf("under the contract in force: %v", err)
+	for text, rule := range map[string]Rule{`{"amount":"1,000.00"}`: RuleDecimal, `{"amount":"1e999"}`: RuleBounds} {
+		first, err := o.NewRequest(ring, ledger.Claim{}, before, []byte(text))
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	// A record of a tool that had no contract then.
-	undeclared := record
-	undeclared.Contract = ledger.DefaultContract("t").Version
-	if again, err := retry.Fingerprint(&undeclared); err != nil || again.Digest != record.Digest {
-		t.Errorf("without a contract: %v", err)
-	}
-	if first.Misfit() != nil {
-		t.Error("a misfit without types")
+		record, err := first.Fingerprint(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		retry, err := o.NewRequest(ring, ledger.Claim{}, now, []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, err := retry.Fingerprint(&record); err != nil || !cmp.Equal(again, record) {
+			t.Errorf("the retry: %v, %v", again, err)
+		}
+		for _, err := range []error{errOf(retry.Fingerprint(nil)), errOf(retry.Fingerprint(&ledger.Fingerprint{Spec: 1, SecretID: "k1", Contract: "v2"})), retry.Misfit()} {
+			var broken *Error
+			if !errors.As(err, &broken) || broken.Rule != rule || broken.Pointer != "/amount" {
+				t.Errorf("under the contract in force: %v", err)
+			}
+		}
+		// A record of a tool that had no contract then.
+		undeclared := record
+		undeclared.Contract = ledger.DefaultContract("t").Version
+		if again, err := retry.Fingerprint(&undeclared); err != nil || again.Digest != record.Digest {
+			t.Errorf("without a contract: %v", err)
+		}
+		if first.Misfit() != nil {
+			t.Error("a misfit without types")
+		}
 	}
 }
 

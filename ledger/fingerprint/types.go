@@ -89,6 +89,9 @@ func (p *parser) decimal(at *place, begin int, text []byte, isText bool) Rule {
 	number := len(p.out)
 	var rule Rule
 	p.out, rule = appendNumber(p.out, text)
+	if isText && rule != noRule {
+		return RuleBounds // without its type it could be a text like any other
+	}
 	if at.anchor != nil && rule == noRule {
 		p.pending = append(p.pending, amount{at: at, places: decimalPlaces(p.out[number:]), offset: begin})
 	}

@@ -44,7 +44,7 @@ type vectorRefusal struct {
 
 // kinds are what testdata/spec1.py calls the rules of declared types.
 var kinds = map[Rule]string{
-	RuleDecimal: "decimal", RuleMoney: "money", RuleCurrency: "currency", RuleNoCurrency: "no currency", RuleMinorUnits: "minor units",
+	RuleDecimal: "decimal", RuleBounds: "bounds", RuleMoney: "money", RuleCurrency: "currency", RuleNoCurrency: "no currency", RuleMinorUnits: "minor units",
 	RuleTimestamp: "timestamp", RuleUUID: "uuid", RuleSet: "set", RuleRepeat: "repeat", RuleText: "text", RuleCombining: "combining",
 }
 

@@ -221,7 +221,10 @@ def defaults(root, contract):
 
 def number(value, way, kind):
     if isinstance(value, str) and NUMBER.match(value):
-        value = Number(value)
+        try:
+            value = Number(value)
+        except Refused:
+            raise Refused(pointer(way), "bounds")
     if not isinstance(value, Number):
         raise Refused(pointer(way), kind)
     return value
