@@ -271,7 +271,6 @@ func TestWhatIsAllowedAndLooksLikeAMistakeIsAWarning(t *testing.T) {
 		},
 		"tools:\n  t:\n    effect: unsafe\n    replay: {rule: \"caller.scope == op.scope\"}\n    recovery: {method: probe, probe: {grpc: {target: \"a.test:1\"}}, verify: []}": {
 			"contracts.yaml:5: t: recovery.probe.grpc is not acted on in this release",
-			"contracts.yaml:4: t: replay.rule is not acted on in this release",
 		},
 		"tools: {t: {effect: read}}": nil,
 	} {

@@ -221,6 +221,23 @@ func TestAnEvaluationIsBounded(t *testing.T) {
 	}
 }
 
+func TestWhatIsKeptOfAnAnswerIsBounded(t *testing.T) {
+	q := probing(t, `"status == 200 && size(body.data) == 1"`, `"status == 200"`)
+	answer := func(id, currency string) Verdict {
+		return q.Judge(Answer{Status: 200, Body: []byte(`{"data":[{"id":"` + id + `","amount":1,"currency":"` + currency + `"}]}`)}, someOperation())
+	}
+	if got := answer(strings.Repeat("x", longestResource), "EUR"); got.Evidence.Finding != ledger.FoundResource {
+		t.Errorf("the longest name is %s", got.Evidence.Finding)
+	}
+	if got := answer(strings.Repeat("x", longestResource+1), "EUR"); got.Evidence.Finding != ledger.AmbiguousThere {
+		t.Errorf("a longer one is %s", got.Evidence.Finding)
+	}
+	// The field is left out, and so is missing where it is asked for.
+	if got := answer("x", strings.Repeat("x", maxObserved)); string(got.Observed) != `{"amount":1}` {
+		t.Errorf("%d bytes are observed", len(got.Observed))
+	}
+}
+
 func TestManyJudgeAtOnce(t *testing.T) {
 	q := fullContract(t).Probe.HTTP
 	var wait sync.WaitGroup
@@ -313,6 +330,19 @@ func TestAResourceIsAsItWasLeft(t *testing.T) {
 		got, current := look.Judge(Answer{Status: c.status, Body: []byte(c.body)}, someOperation(), left)
 		if want := (ledger.ResourceRef{ID: "ch/1", Type: "charge", Version: c.version}); got != c.want || current != want {
 			t.Errorf("%s: %d %+v, want %d %+v", name, got, current, c.want, want)
+		}
+	}
+}
+
+func TestAResourceOfWhichItCantBeToldWhetherItIsGoneIsLookedAtAgain(t *testing.T) {
+	c, _ := parsed(t, "tools: {t: {effect: unsafe, recovery: {inspect: {http: {url: \"https://a.test/{resource.id}\", version: \"string(body.v)\", gone: \"body.deleted\"}}}}}").Declared("t")
+	left := ledger.ResourceRef{ID: "x", Version: "1"}
+	for body, want := range map[string]ledger.Inspection{
+		`{"v":1,"deleted":false}`: ledger.InspectUnchanged, `{"v":1,"deleted":true}`: ledger.InspectGone,
+		`{"v":1}`: ledger.InspectIndeterminate, `{"v":1,"deleted":"no"}`: ledger.InspectIndeterminate,
+	} {
+		if got, _ := c.Inspect.HTTP.Judge(Answer{Status: 200, Body: []byte(body)}, someOperation(), left); got != want {
+			t.Errorf("%s: %d, want %d", body, got, want)
 		}
 	}
 }

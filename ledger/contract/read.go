@@ -138,8 +138,8 @@ type section struct {
 	said   *object
 }
 
-// section reads a mapping. later are keys that the format knows and this release does not serve.
-func (r *reader) section(node *yaml.Node, at string, said *object, known []string, later ...string) section {
+// section reads a mapping.
+func (r *reader) section(node *yaml.Node, at string, said *object, known []string) section {
 	s := section{reader: r, at: at, node: node, said: said, fields: map[string]*yaml.Node{}}
 	if node.Kind != yaml.MappingNode || len(node.Content) == 0 {
 		r.fault(node, "%s must be a mapping with %s", s.name(), strings.Join(known, ", "))
@@ -148,8 +148,6 @@ func (r *reader) section(node *yaml.Node, at string, said *object, known []strin
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		key, value := node.Content[i], node.Content[i+1]
 		switch {
-		case key.Kind == yaml.ScalarNode && slices.Contains(later, key.Value):
-			r.fault(key, "%s is not served in this release; remove it", s.path(key.Value))
 		case key.Kind != yaml.ScalarNode || !slices.Contains(known, key.Value):
 			r.fault(key, "unknown key%s in %s; write one of %s", shown(key), s.name(), strings.Join(known, ", "))
 		case s.fields[key.Value] != nil:
@@ -192,11 +190,11 @@ func (s section) path(key string) string {
 }
 
 // sub reads a mapping below this one; absent, it is empty, and its faults point at this one.
-func (s section) sub(key string, known []string, later ...string) section {
+func (s section) sub(key string, known []string) section {
 	if s.fields[key] == nil {
 		return section{reader: s.reader, at: s.path(key), node: s.node, said: s.said.sub(key)}
 	}
-	return s.section(s.fields[key], s.path(key), s.said.sub(key), known, later...)
+	return s.section(s.fields[key], s.path(key), s.said.sub(key), known)
 }
 
 // has reports whether a key is given.

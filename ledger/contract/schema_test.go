@@ -173,7 +173,7 @@ func schemaFaults(t testing.TB, text string) []string {
 }
 
 func TestTheSchemaTakesWhatIsGood(t *testing.T) {
-	for _, file := range []string{"testdata/full.yaml", "../../cmd/ledgerd/devcontracts.yaml"} {
+	for _, file := range []string{"testdata/full.yaml", "testdata/design.yaml", "../../cmd/ledgerd/devcontracts.yaml"} {
 		data, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
