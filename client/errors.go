@@ -131,7 +131,7 @@ func NotSent(err error) error {
 	if err == nil {
 		err = errors.New("no cause given")
 	}
-	return &notSentError{err}
+	return &notSentError{err: err}
 }
 
 // toldError is what a Do told its caller. An Execute around that Do, which may have sent something itself, does not pass on what it
@@ -153,7 +153,10 @@ func toldCause(err error) error {
 func (e *toldError) Error() string { return fmt.Sprintf("%s%v", e.about, e.err) }
 func (e *toldError) Unwrap() error { return e.err }
 
-type notSentError struct{ err error }
+type notSentError struct {
+	err error
+	one bool // OneSend says it, of one request
+}
 
 func (e *notSentError) Error() string { return fmt.Sprintf("nothing was sent: %v", e.err) }
 func (e *notSentError) Unwrap() error { return e.err }

@@ -279,6 +279,8 @@ func TestWhatTheTransportSaw(t *testing.T) {
 		return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, nil
 	})
 	breaks := roundTripper(func(*http.Request) (*http.Response, error) { return nil, errors.New("reset") })
+	dropping := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	defer dropping.Close()
 	other := http1() // speaks protocols that are not net/http's own
 	reads := roundTripper(func(r *http.Request) (*http.Response, error) {
 		_, err := io.Copy(io.Discard, r.Body)
@@ -289,20 +291,22 @@ func TestWhatTheTransportSaw(t *testing.T) {
 	for name, tt := range map[string]struct {
 		base http.RoundTripper
 		url  string
+		body string
 		says func(error) error
-		want string // what is told, or reported
+		want string // what is reported
 	}{
-		"answered, called not sent":                   {answers, "http://target", NotSent, "unknown UNCLASSIFIED"},
-		"answered, and rejected":                      {answers, "http://target", func(error) error { return declined }, "rejected card_declined once=true"},
-		"broken, called not sent, which nobody knows": {breaks, "http://target", NotSent, "not executed NEVER_SENT once=false"},
-		"broken, called rejected":                     {breaks, "http://target", func(error) error { return declined }, "rejected card_declined once=false"},
-		"broken, on a protocol of its own":            {other, "quic://target", func(err error) error { return err }, "unknown UNCLASSIFIED"},
-		"broken, on another's https":                  {other, "https://target", func(err error) error { return err }, "unknown UNCLASSIFIED"},
-		"malformed":                                   {&http.Transport{}, "http://", func(err error) error { return err }, "not executed NEVER_SENT once=false"},
+		"answered, called not sent":                   {answers, "http://target", "{}", NotSent, "unknown UNCLASSIFIED"},
+		"answered, and rejected":                      {answers, "http://target", "{}", func(error) error { return declined }, "rejected card_declined once=true"},
+		"broken, called not sent, which nobody knows": {breaks, "http://target", "{}", NotSent, "not executed NEVER_SENT once=false"},
+		"broken, called rejected":                     {breaks, "http://target", "{}", func(error) error { return declined }, "rejected card_declined once=false"},
+		"broken, on a protocol of its own":            {other, "quic://target", "{}", func(err error) error { return err }, "unknown UNCLASSIFIED"},
+		"broken, on another's https":                  {other, "https://target", "{}", func(err error) error { return err }, "unknown UNCLASSIFIED"},
+		"malformed":                                   {&http.Transport{}, "http://", "{}", func(err error) error { return err }, "not executed NEVER_SENT once=false"},
+		"broken off, called not sent":                 {nil, dropping.URL, "", NotSent, "unknown CONNECTION_LOST"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, reported := ended(t, grants(time.Minute, time.Minute), func(ctx context.Context, _ Call) (ticket, error) {
-				return ticket{}, tt.says(through(ctx, OneSend(tt.base), http.MethodPost, tt.url, "{}"))
+				return ticket{}, tt.says(through(ctx, OneSend(tt.base), http.MethodPost, tt.url, tt.body))
 			})
 			if reported != tt.want {
 				t.Errorf("reported %q, want %q", reported, tt.want)
@@ -311,7 +315,8 @@ func TestWhatTheTransportSaw(t *testing.T) {
 	}
 }
 
-// TestAnotherAfterNoConnection: what found no connection was not the one send.
+// TestAnotherAfterNoConnection: what found no connection was the one send all the same, and whatever is asked for after it, nothing was
+// sent.
 func TestAnotherAfterNoConnection(t *testing.T) {
 	arrived, target := counting(t)
 	target.Start()
@@ -321,16 +326,26 @@ func TestAnotherAfterNoConnection(t *testing.T) {
 		told    string
 		arrived int32
 	}{
-		"and there is one":        {[]string{nobody, target.URL}, "done T-1 value=true replayed=false redacted=false", 1},
-		"and there is none again": {[]string{nobody, nobody}, "error: nothing was sent: dial tcp 127.0.0.1:1: connect: connection refused", 0},
-		"there was one before":    {[]string{target.URL, nobody}, "unknown recorded=true", 1},
+		"a request":                    {[]string{nobody, target.URL}, "error: nothing was sent: the one send under this grant found no connection", 0},
+		"by hand":                      {[]string{nobody, "by hand"}, "error: nothing was sent: the one send under this grant found no connection", 0},
+		"the other way around":         {[]string{target.URL, nobody}, "unknown recorded=true", 1},
+		"by hand before":               {[]string{"by hand", nobody}, "unknown recorded=true", 0},
+		"by hand, and without a grant": {[]string{"by hand", "without"}, "unknown recorded=true", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			arrived.Store(0)
-			told, _ := ended(t, grants(time.Minute, time.Minute), func(ctx context.Context, _ Call) (ticket, error) {
-				var err error
+			told, _ := ended(t, grants(time.Minute, time.Minute), func(ctx context.Context, c Call) (_ ticket, err error) {
 				for _, url := range tt.urls {
-					err = through(ctx, OneSend(nil), http.MethodPost, url, "{}")
+					switch url {
+					case "by hand":
+						if err = c.Sending(); err != nil {
+							err = NotSent(err)
+						}
+					case "without":
+						err = through(context.WithoutCancel(t.Context()), OneSend(nil), http.MethodPost, target.URL, "{}")
+					default:
+						err = through(ctx, OneSend(nil), http.MethodPost, url, "{}")
+					}
 				}
 				return ticket{ID: "T-1"}, err
 			})

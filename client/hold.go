@@ -68,7 +68,7 @@ type hold struct {
 	sendEnd    time.Duration
 	leaseEnd   time.Duration
 	sent       flight // what was let go, and what became of it
-	again      bool   // another send was asked for after one that may have left
+	again      bool   // another send was asked for after one that was let go
 	attributes map[string]string
 	unsaid     map[string]string // attributes that the ledger has not got yet
 
@@ -82,7 +82,8 @@ type hold struct {
 type flight int
 
 const (
-	nothing    flight = iota
+	none       flight = iota
+	withdrawn         // not one byte of it has left, for certain
 	unfollowed        // only Execute knows
 	underWay
 	unanswered
@@ -119,7 +120,9 @@ func (h *hold) maySend() error {
 
 func (h *hold) guard() error {
 	switch {
-	case h.sent != nothing:
+	case h.sent == withdrawn:
+		return errNoConnection
+	case h.sent != none:
 		return ErrSentAlready
 	case h.ctx.Err() != nil:
 		return context.Cause(h.ctx)
@@ -197,24 +200,30 @@ func (h *hold) landed() {
 	h.sent, h.connecting = answered, false
 }
 
-// lost: the request ended without an answer. It takes the send back, and says so, if not one byte of it has left, for certain: where
-// whoever looks for a connection says so (traced), and none came.
+// lost: the request ended without an answer. It never left if whoever looks for a connection says so (traced), and none came.
 func (h *hold) lost(traced bool) (neverLeft bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.sent, h.connecting = unanswered, false
-	if neverLeft = traced && h.connections == 0 && !h.read; neverLeft {
-		h.sent, h.again = nothing, false
+	if traced && h.connections == 0 && !h.read {
+		h.sent = withdrawn
 	}
-	return neverLeft
+	return h.sent == withdrawn
 }
 
-// mayHaveLeft: a connection or an answer was seen, a request is under way, or one send was followed by the wish for another, whatever
-// Execute says.
-func (h *hold) mayHaveLeft() bool {
+// contradicts says whether something speaks against it that nothing was sent: a connection or an answer was seen, a request is under way,
+// one send was followed by the wish for another, or it is said of one request and there was another.
+func (h *hold) contradicts(n *notSentError) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.connections > 0 || h.read || h.sent == underWay || h.sent == answered || h.again
+	switch h.sent {
+	case none, withdrawn:
+		return false
+	case underWay, answered:
+		return true
+	default:
+		return h.connections > 0 || h.read || h.again || n.one
+	}
 }
 
 // once says whether the request is known to have left exactly once, so that what Execute says of it is about that.
@@ -248,7 +257,7 @@ func (h *hold) end() (time.Duration, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	end, why := h.leaseEnd, error(ErrLeaseOver)
-	if h.started && (h.sent == nothing || h.connecting) && h.sendEnd <= end {
+	if h.started && (h.sent == none || h.connecting) && h.sendEnd <= end {
 		end, why = h.sendEnd, ErrWindowOver
 	}
 	return end - h.now(), why

@@ -17,9 +17,9 @@ import (
 // connection with those that carry an Idempotency-Key; and it lets [Do] know that the request left exactly once and was answered,
 // which makes a rejection definite.
 //
-// If no connection came about and base is an *http.Transport, the error says [NotSent]; wrap it, if at all, by %w. Only then may
-// another request be tried. So what traces or signs requests goes around this transport rather than under it. Calls that are not the
-// effect (a token, a look-up) go through another client.
+// If no connection came about and base is an *http.Transport, the error says [NotSent]; wrap it, if at all, by %w. So what traces or
+// signs requests goes around this transport rather than under it. Calls that are not the effect (a token, a look-up) go through
+// another client.
 func OneSend(base http.RoundTripper) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
@@ -34,14 +34,14 @@ func (t *oneSend) RoundTrip(req *http.Request) (*http.Response, error) {
 	h, ok := req.Context().Value(holdKey{}).(*hold)
 	if !ok {
 		closeBody(req)
-		return nil, NotSent(ErrNoGrant)
+		return nil, &notSentError{ErrNoGrant, true}
 	}
 	if err := h.sending(underWay); err != nil {
 		closeBody(req)
 		if errors.Is(err, ErrSentAlready) { // this request was not, but another one may have been
 			return nil, err
 		}
-		return nil, NotSent(err)
+		return nil, &notSentError{err, true}
 	}
 	empty := req.Body == nil || req.Body == http.NoBody
 	once := req.Clone(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
@@ -62,7 +62,7 @@ func (t *oneSend) RoundTrip(req *http.Request) (*http.Response, error) {
 		return res, nil
 	}
 	if h.lost(t.traced(once)) {
-		return nil, NotSent(err)
+		return nil, &notSentError{err, true}
 	}
 	return res, err
 }

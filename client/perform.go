@@ -231,7 +231,7 @@ func (s *saying) read(err error) {
 func (r *run[Req, Res]) failedWith(ctx context.Context, a attempt, h *hold, s saying) performed[Res] {
 	err, before, rejected, cause := s.err, s.before, s.rejected, s.cause
 	switch {
-	case s.never != nil && !h.mayHaveLeft():
+	case s.never != nil && !h.contradicts(s.never):
 		a.notSent(ctx)
 		return performed[Res]{err: unsent(s.never.err)}
 	case before != nil:

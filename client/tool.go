@@ -114,7 +114,7 @@ func (r *run[Req, Res]) withoutLedger(ctx context.Context, away error) (out Outc
 		return Outcome[Res]{done: &Done[Res]{Value: value, HasValue: true, WithoutLedger: true}}, true, nil
 	}
 	switch s := saidBy(within, err); {
-	case s.never != nil && !h.mayHaveLeft():
+	case s.never != nil && !h.contradicts(s.never):
 		return out, true, unsent(s.never.err)
 	case s.rejected != nil && s.rejected.definite():
 		return Outcome[Res]{rejected: &Rejection{Failure: s.rejected.failure, WithoutLedger: true}}, true, nil

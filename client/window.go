@@ -36,6 +36,8 @@ var (
 	ErrNotStarted = errors.New("the grant is a reservation that has not started")
 	// ErrNoGrant: the context or call is not the one that Execute was given, or Execute has ended.
 	ErrNoGrant = errors.New("there is no grant in this context")
+
+	errNoConnection = errors.New("the one send under this grant found no connection")
 )
 
 // StoppedError is the cause of the end of an execution that the ledger wants to stop: a newer grant exists, a person has the operation,
