@@ -67,7 +67,7 @@ func (s *Store) onBatch(call context.Context, do func(ctx context.Context, conn 
 			err = &panicked{v}
 		}
 	}()
-	ctx, cancel := s.detached(call, callBound)
+	ctx, cancel := s.detached(call, batchBound)
 	defer cancel()
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
@@ -77,6 +77,9 @@ func (s *Store) onBatch(call context.Context, do func(ctx context.Context, conn 
 	err = do(ctx, conn)
 	if conn.Conn().PgConn().TxStatus() != 'I' && !conn.Conn().IsClosed() {
 		_, _ = conn.Exec(ctx, rollback)
+	}
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		s.pool.Reset() // it hangs, and so may others
 	}
 	s.suspect(ctx, err)
 	return err

@@ -80,6 +80,8 @@ type Options struct {
 const (
 	// callBound is how long a call may take, apart from what the caller's context says; once a write has begun, it counts anew.
 	callBound = 5 * time.Second
+	// batchBound is how long a batch may take: less than a call, so that those whose connection hangs can go on to another one.
+	batchBound = 3 * time.Second
 	// confirmBound is how long a call may take in addition, when the outcome of its commit can't be seen.
 	confirmBound = 3 * time.Second
 	// connectBound is how long a connection may take to be made, where the DSN says nothing: as long as one hangs, it has a place in the pool.

@@ -46,6 +46,24 @@ func (s *stalled) letGo() {
 	})
 }
 
+// TestHangingConnectionIsLeft: those who share a batch with it go on to another one.
+func TestHangingConnectionIsLeft(t *testing.T) {
+	server := pgtest.Get(t)
+	d := data{dsn: server.DSN(migrated(t, server))}
+	s := d.open(t, postgres.Options{})
+	hanging := &stalled{t: t, watch: d.connect(t)}
+	defer func() { _ = hanging.watch.Close(context.WithoutCancel(t.Context())) }()
+	mustPut(t, s, "k", "")
+	hanging.stop()
+	defer hanging.letGo()
+	done := []<-chan error{later(t, s, key("a"), put(key("a"), "")), later(t, s, key("b"), put(key("b"), ""))}
+	for _, answer := range done {
+		if err := <-answer; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // atLock is a tracer that is called before a row is locked.
 type atLock struct{ do func() }
 
