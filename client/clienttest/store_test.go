@@ -25,12 +25,14 @@ func (harness) Exceptions() map[string]string {
 	return map[string]string{
 		"a commit that failed is found or decided again":    noCommit,
 		"a commit that fails in a crowd":                    noCommit,
+		"a crowd whose commits are not seen":                noCommit,
 		"a commit that keeps failing is said to be unknown": noCommit,
 		"a change that overtakes an unseen commit":          noCommit,
-		"failpoints":                  noCommit,
-		"a record of a newer release": noFile,
-		"impossible rows":             noFile,
-		"a damaged history":           noFile,
+		"failpoints":                              noCommit,
+		"a record of a newer release":             noFile,
+		"impossible rows":                         noFile,
+		"a crowd, some of whose rows are refused": noFile,
+		"a damaged history":                       noFile,
 	}
 }
 
