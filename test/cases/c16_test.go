@@ -62,11 +62,16 @@ func TestC16(t *testing.T) {
 	})
 }
 
-// crowd connects workers, each by a connection of its own, to the nodes in turn.
+// crowd connects workers, each by a connection of its own, to the nodes in turn. They are connected when it returns: what races are claims,
+// not hundreds of handshakes, for which a server has its own bound.
 func crowd(t *testing.T, nodes []*node, clients int) []*worker {
+	t.Helper()
 	workers := make([]*worker, clients)
 	for i := range workers {
 		workers[i] = nodes[i%len(nodes)].dialRetrying(t, billing)
+		if _, err := workers[i].GetTool(within(t), &pb.GetToolRequest{Tool: "card.charge"}); err != nil {
+			t.Fatalf("worker %d: %v", i, err)
+		}
 	}
 	return workers
 }
