@@ -21,9 +21,13 @@ import (
 // replayRules are the rules that contracts in force have about their results.
 type replayRules struct{ contracts contracts }
 
-// MayShow reports what the tool's rule says; a tool without one leaves it to the policy.
+// MayShow reports what the tool's rule says; a tool without one leaves it to the policy. One that had a contract and has lost it may have had
+// a rule, too.
 func (r replayRules) MayShow(_ context.Context, v ledger.Viewer, op *ledger.Operation) bool {
-	c, _ := r.contracts.Declared(op.Tool)
+	c, declared := r.contracts.Declared(op.Tool)
+	if !declared {
+		return op.Fingerprint.Contract == ledger.DefaultContract(op.Tool).Version
+	}
 	return c.Replay == nil || c.Replay.Allows(contract.Caller{Principal: v.Principal, Scope: v.Scope, Subject: v.Subject}, op)
 }
 

@@ -9,6 +9,7 @@ package coalesce
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 )
 
@@ -38,6 +39,7 @@ type Queue[In, Out any] struct {
 	mu      sync.Mutex
 	waiting []*Call[In, Out]
 	running int
+	gone    int // callers that have left since all were looked at
 }
 
 // Call is one call in a batch.
@@ -72,6 +74,9 @@ func (q *Queue[In, Out]) Do(ctx context.Context, in In) (Out, error) {
 	case <-c.done:
 		return c.out, c.err
 	case <-ctx.Done():
+		q.mu.Lock()
+		q.gone++
+		q.mu.Unlock()
 		return none, ctx.Err()
 	}
 }
@@ -99,7 +104,7 @@ func (q *Queue[In, Out]) Waiting() int {
 func (q *Queue[In, Out]) add(c *Call[In, Out]) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.waiting) >= q.opts.Queue {
+	if len(q.waiting) >= q.opts.Queue && q.gone > 0 {
 		q.drop()
 	}
 	if len(q.waiting) >= q.opts.Queue {
@@ -124,28 +129,27 @@ func (q *Queue[In, Out]) drain() {
 	}
 }
 
-// take is the next batch. Where there is none, its goroutine counts as gone.
+// take is the next batch, without the calls whose callers have gone. Where there is none, its goroutine counts as gone.
 func (q *Queue[In, Out]) take() []*Call[In, Out] {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.drop()
-	n := min(len(q.waiting), q.opts.Batch)
-	if n == 0 {
+	batch := make([]*Call[In, Out], 0, min(len(q.waiting), q.opts.Batch))
+	for len(q.waiting) > 0 && len(batch) < q.opts.Batch {
+		if c := q.waiting[0]; c.ctx.Err() == nil {
+			batch = append(batch, c)
+		}
+		q.waiting[0] = nil // so that it can be collected before the array is
+		q.waiting = q.waiting[1:]
+	}
+	if len(batch) == 0 {
 		q.running--
 		return nil
 	}
-	batch := q.waiting[:n:n]
-	q.waiting = q.waiting[n:]
 	return batch
 }
 
-// drop forgets the calls whose callers have gone.
+// drop makes room for others where callers have gone. It looks at all that wait, so it is done only where some may have.
 func (q *Queue[In, Out]) drop() {
-	kept := make([]*Call[In, Out], 0, len(q.waiting))
-	for _, c := range q.waiting {
-		if c.ctx.Err() == nil {
-			kept = append(kept, c)
-		}
-	}
-	q.waiting = kept
+	q.gone = 0
+	q.waiting = slices.DeleteFunc(q.waiting, func(c *Call[In, Out]) bool { return c.ctx.Err() != nil })
 }

@@ -120,6 +120,7 @@ func TestAFullQueueRefuses(t *testing.T) {
 			t.Errorf("the third call that waits: %v, want ErrFull", err)
 		}
 		leave() // makes room
+		synctest.Wait()
 		calls(t.Context(), q, &group, []int{5}, outs, &mu)
 		g.answer <- double
 		if diff := cmp.Diff([]int{3, 5}, <-g.batches); diff != "" {

@@ -185,27 +185,39 @@ func (r *Request) Misfit() error {
 }
 
 // Fingerprint digests the request as a record was, or with nil as new records
-// are. A spec or contract that is not known here, or a secret that the ring
-// lacks, is [ledger.ErrRecordTooNew]: nothing can be said then, least of all
-// "different". An [*Error] is a request that does not fit the declared types.
+// are. A spec that is not known here, or a secret that the ring lacks, is
+// [ledger.ErrRecordTooNew]: nothing can be said then, least of all "different".
+// So is a contract that is not known, unless the one in force finds the request
+// to be the record's. An [*Error] is a request that does not fit the declared
+// types.
 func (r *Request) Fingerprint(like *ledger.Fingerprint) (ledger.Fingerprint, error) {
 	want := form{r.options.Specs.Write(), r.contract.Version}
 	if like != nil {
 		want = form{int(like.Spec), like.Contract}
 	}
 	rules, known := r.options.rulesOf(want.contract, r.contract, r.rules)
-	if !known || r.options.Specs.Check(want.spec) != nil {
+	if r.options.Specs.Check(want.spec) != nil {
 		return ledger.Fingerprint{}, ledger.ErrRecordTooNew
 	}
 	secret, err := r.ring.secretOf(like)
 	if err != nil {
 		return ledger.Fingerprint{}, ledger.ErrRecordTooNew
 	}
-	canonical, err := r.in(want, rules)
-	if err != nil {
+	as := want
+	if !known {
+		as.contract, rules = r.contract.Version, r.rules
+	}
+	canonical, err := r.in(as, rules)
+	switch {
+	case err != nil && !known:
+		return ledger.Fingerprint{}, ledger.ErrRecordTooNew
+	case err != nil:
 		return ledger.Fingerprint{}, err
 	}
 	f := Digest(canonical, r.relations, secret)
+	if !known && f.Digest != like.Digest {
+		return ledger.Fingerprint{}, ledger.ErrRecordTooNew
+	}
 	return ledger.Fingerprint{
 		Spec: uint16(f.Spec), SecretID: f.SecretID, Contract: want.contract, Digest: f.Digest, Categories: f.Categories,
 	}, nil

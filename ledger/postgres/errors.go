@@ -86,7 +86,7 @@ func isCanceled(err error) bool {
 func oneMayBeAtFault(err error) bool {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
-		return errors.Is(err, errDamaged) || errors.As(err, new(*panicked))
+		return errors.Is(err, errDamaged) || errors.As(err, new(pgx.ScanArgError)) || errors.As(err, new(*panicked))
 	}
 	switch pg.Code[:2] {
 	case integrityClass, dataClass, limitClass:
@@ -108,7 +108,7 @@ func connectionLost(err error) bool {
 	var pg *pgconn.PgError
 	switch {
 	case err == nil, errors.Is(err, pgx.ErrNoRows), errors.Is(err, ledger.ErrRecordTooNew), errors.Is(err, errDamaged), errors.Is(err, ledger.ErrStoreUnavailable),
-		errors.Is(err, errRace):
+		errors.Is(err, errRace), errors.As(err, new(pgx.ScanArgError)):
 		return false // an answer
 	case errors.As(err, &pg):
 		return pg.SeverityUnlocalized == "FATAL" || pg.Code == readOnlyTransaction

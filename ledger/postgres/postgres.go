@@ -86,6 +86,8 @@ const (
 	confirmBound = 3 * time.Second
 	// connectBound is how long a connection may take to be made, where the DSN says nothing: as long as one hangs, it has a place in the pool.
 	connectBound = 3 * time.Second
+	// pingBound is how long an idle connection may take to answer before it is given up: after a failover all old ones may be silent.
+	pingBound = 500 * time.Millisecond
 	// readableFrom and readableTo are the schema versions that this release works on.
 	readableFrom = max(migrations.Latest-1, 1)
 	readableTo   = migrations.Latest + 1
@@ -140,6 +142,7 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 		cfg.MaxConnLifetime = opts.MaxConnLifetime
 	}
 	cfg.MaxConnLifetimeJitter = cfg.MaxConnLifetime / 10
+	cfg.PingTimeout = pingBound
 	if opts.ApplicationName == "" {
 		opts.ApplicationName = "ledgerd"
 	}

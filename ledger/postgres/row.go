@@ -21,7 +21,8 @@ const recordVersion = 1
 func scanRow(row pgx.Row) (ledger.Operation, error) {
 	var (
 		o                                                         ledger.Operation
-		record                                                    int16
+		record, queueReason, effect                               int16
+		spec                                                      int32
 		self, compensates, corrects                               pgtype.UUID
 		keyHash, lastHash, digest, summary, worker                []byte
 		attributes, result, failure, compensatedBy, detail        []byte
@@ -31,9 +32,9 @@ func scanRow(row pgx.Row) (ledger.Operation, error) {
 		sequence, version, epoch, check, timeline, attempts, runs int64
 	)
 	err := row.Scan(
-		&record, (*uint8)(&o.State), (*uint8)(&o.Custody), (*string)(&o.Custodian), (*uint8)(&o.QueueReason),
+		&record, (*uint8)(&o.State), (*uint8)(&o.Custody), (*string)(&o.Custodian), &queueReason,
 		&sequence, &version, &lastHash, stamps(&o.UpdateTime), &timeline,
-		&o.Terms.ContractVersion, (*uint8)(&o.Terms.Effect), (*int64)(&o.Terms.EffectWithin), (*int64)(&o.Terms.KeyRetention),
+		&o.Terms.ContractVersion, &effect, (*int64)(&o.Terms.EffectWithin), (*int64)(&o.Terms.KeyRetention),
 		(*string)(&g.ClaimID), &worker, &epoch, stamps(&g.Time), stamps(&g.LeaseUntil), stamps(&g.SendUntil), (*int64)(&g.Lease),
 		&g.Started, &g.Released, &g.UsedApproval, &g.UsedWaiver,
 		&attempts, &runs, &o.MayHaveApplied, stamps(&o.FirstStart), stamps(&o.LastSend), stamps(&o.NextCheckTime),
@@ -41,7 +42,7 @@ func scanRow(row pgx.Row) (ledger.Operation, error) {
 		&summary, &attributes, &result, &failure, stamps(&o.FinalTime), &o.NeedsAttention, &compensatedBy, &detail,
 		&self, &keyHash, (*string)(&o.Scope), (*string)(&o.Principal), (*string)(&o.Tool), (*string)(&o.Task), &o.SubjectDigest,
 		stamps(&o.IntentTime), stamps(&o.CreateTime), &compensates, &corrects, &dependsOn,
-		&o.Fingerprint.Spec, &o.Fingerprint.SecretID, &o.Fingerprint.Contract, &digest, &categories,
+		&spec, &o.Fingerprint.SecretID, &o.Fingerprint.Contract, &digest, &categories,
 	)
 	if errors.As(err, &pgx.ScanArgError{}) {
 		return ledger.Operation{}, errDamaged
@@ -53,11 +54,16 @@ func scanRow(row pgx.Row) (ledger.Operation, error) {
 	o.Sequence, o.Version, g.Epoch, c.Number = uint64(sequence), uint64(version), uint64(epoch), uint64(check)
 	o.Timeline, o.Attempts, o.Starts = uint32(timeline), uint32(attempts), uint32(runs)
 	o.TargetSummary, g.WorkerID = string(summary), string(worker)
+	o.QueueReason, o.Terms.Effect, o.Fingerprint.Spec = ledger.QueueReason(queueReason), ledger.Effect(effect), uint16(spec)
 	copy(o.KeyHash[:], keyHash)
 	copy(o.LastHash[:], lastHash)
 	copy(o.Fingerprint.Digest[:], digest)
 	if record > recordVersion {
 		return ledger.Operation{ID: o.ID}, tooNew(&o)
+	}
+	// Numbers that no release has written: a scan that refused them would end the whole answer of the server.
+	if int16(o.QueueReason) != queueReason || int16(o.Terms.Effect) != effect || int32(o.Fingerprint.Spec) != spec {
+		return ledger.Operation{ID: o.ID}, errDamaged
 	}
 	for _, d := range []struct {
 		stored []byte

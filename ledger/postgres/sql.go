@@ -16,7 +16,7 @@ const (
 	rollback = `ROLLBACK`
 	commit   = `COMMIT`
 	lockRow  = `SELECT 1 FROM operations WHERE id = $1 FOR UPDATE`
-	// Many writes do not wait for one row that somebody holds: see batchWait.
+	// Many writes do not wait for one row that somebody holds: see apart.
 	waitShortly = `SET LOCAL lock_timeout = '50ms'`
 
 	// What InTx puts around its work on a caller's transaction.

@@ -245,14 +245,25 @@ func (s *Server) whyNotAllowed(err error, c caller, tool ledger.Tool) error {
 // mayShow: the caller may see what became of an operation, and what it was about, now. Own scope and subject have been checked before. Of
 // what is not settled there is no result to protect from its own scope.
 func (s *Server) mayShow(ctx context.Context, c caller, subject string, op *ledger.Operation) bool {
-	allowed := s.policy.ToolAllowed(c.principal, op.Tool)
+	allowed := s.allowed(ctx, c, subject, op)
 	if !op.State.Final() {
 		return allowed
 	}
-	v := ledger.Viewer{Principal: c.principal, Scope: c.scope, Subject: subject}
-	allowed = allowed && (s.rules == nil || s.rules.MayShow(ctx, v, op)) && (s.service == nil || s.service.MayShow(ctx, v, op))
+	if allowed && s.service != nil {
+		ctx, cancel := answerInTime(ctx)
+		defer cancel()
+		allowed = s.service.MayShow(ctx, ledger.Viewer{Principal: c.principal, Scope: c.scope, Subject: subject}, op)
+	}
 	s.metrics.replayAuthorized(ctx, allowed)
 	return allowed
+}
+
+// allowed is what can be said without asking another system.
+func (s *Server) allowed(ctx context.Context, c caller, subject string, op *ledger.Operation) bool {
+	if !s.policy.ToolAllowed(c.principal, op.Tool) || s.rules == nil || !op.State.Final() {
+		return s.policy.ToolAllowed(c.principal, op.Tool)
+	}
+	return s.rules.MayShow(ctx, ledger.Viewer{Principal: c.principal, Scope: c.scope, Subject: subject}, op)
 }
 
 // show an operation to a worker of its scope, as it stands at a time, without asking another system.
@@ -262,12 +273,7 @@ func (s *Server) show(ctx context.Context, c caller, subject string, op *ledger.
 	}
 	contract, _ := s.ledger.Contract(op.Tool)
 	st := ledger.Stand(op, contract, now)
-	allowed := s.policy.ToolAllowed(c.principal, op.Tool)
-	if allowed && op.State.Final() {
-		v := ledger.Viewer{Principal: c.principal, Scope: c.scope, Subject: subject}
-		allowed = s.service == nil && (s.rules == nil || s.rules.MayShow(ctx, v, op))
-	}
-	return encodeOperation(op, st, allowed), st
+	return encodeOperation(op, st, s.allowed(ctx, c, subject, op) && (s.service == nil || !op.State.Final())), st
 }
 
 // fail ends a call with a status. showResource: see there.
@@ -278,6 +284,15 @@ func (s *Server) fail(ctx context.Context, err error, showResource bool) error {
 
 // waitMargin is what a wait leaves of the call's deadline, so that its last answer arrives.
 const waitMargin = 250 * time.Millisecond
+
+// answerInTime leaves a part of the call's deadline for the answer itself: redacted is better than none.
+func answerInTime(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadline(ctx, deadline.Add(-waitMargin/4))
+}
 
 // patience is how long a call may wait, at most to a little before its deadline.
 func patience(ctx context.Context, wait time.Duration) time.Duration {
