@@ -226,6 +226,40 @@ func TestPoisonedRowInABatch(t *testing.T) {
 	}
 }
 
+// TestNumbersThatNoReleaseHasWritten: a row of them can't be read, and what is read beside it can.
+func TestNumbersThatNoReleaseHasWritten(t *testing.T) {
+	d := harness{}.New(t).(data)
+	s := d.open(t, postgres.Options{})
+	for _, k := range []string{"sound", "broken"} {
+		if err := putting(t.Context(), s, k, "")(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.Alter(t, key("broken").Hash().OperationID(), "custody = 2, queue_reason = 300"); err != nil {
+		t.Fatal(err)
+	}
+	errs := make(map[string][]error)
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	for i := range 200 {
+		k := []string{"sound", "broken"}[i%2]
+		group.Go(func() {
+			_, _, err := s.Get(t.Context(), key(k).Hash().OperationID())
+			mu.Lock()
+			defer mu.Unlock()
+			errs[k] = append(errs[k], err)
+		})
+	}
+	group.Wait()
+	for k, all := range errs {
+		for _, err := range all {
+			if k == "sound" && err != nil || k == "broken" && !errors.Is(err, ledger.ErrStoreUnavailable) {
+				t.Fatalf("%s: %v", k, err)
+			}
+		}
+	}
+}
+
 // TestPanicInABatchIsItsCalls: it ends where its caller catches it, and not the process.
 func TestPanicInABatchIsItsCalls(t *testing.T) {
 	d := harness{}.New(t).(data)
