@@ -252,18 +252,24 @@ func (s *Server) mayShow(ctx context.Context, c caller, subject string, op *ledg
 	if allowed && s.service != nil {
 		ctx, cancel := answerInTime(ctx)
 		defer cancel()
-		allowed = s.service.MayShow(ctx, ledger.Viewer{Principal: c.principal, Scope: c.scope, Subject: subject}, op)
+		allowed = s.service.MayShow(ctx, c.viewer(subject), op)
 	}
 	s.metrics.replayAuthorized(ctx, allowed)
 	return allowed
 }
 
+// viewer is the caller as those who judge replays are told of it.
+func (c caller) viewer(subject string) ledger.Viewer {
+	return ledger.Viewer{Principal: c.principal, Scope: c.scope, Subject: subject}
+}
+
 // allowed is what can be said without asking another system.
 func (s *Server) allowed(ctx context.Context, c caller, subject string, op *ledger.Operation) bool {
-	if !s.policy.ToolAllowed(c.principal, op.Tool) || s.rules == nil || !op.State.Final() {
-		return s.policy.ToolAllowed(c.principal, op.Tool)
+	allowed := s.policy.ToolAllowed(c.principal, op.Tool)
+	if !allowed || s.rules == nil || !op.State.Final() {
+		return allowed
 	}
-	return s.rules.MayShow(ctx, ledger.Viewer{Principal: c.principal, Scope: c.scope, Subject: subject}, op)
+	return s.rules.MayShow(ctx, c.viewer(subject), op)
 }
 
 // show an operation to a worker of its scope, as it stands at a time, without asking another system.
