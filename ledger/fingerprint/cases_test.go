@@ -15,6 +15,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// handed are the files of requests and keys that others wrote down, with the
+// number of their rows: one that is not read whole is a fault.
+var handed = map[string]int{
+	"testdata/equal.jsonl": 20, "testdata/different.jsonl": 24, "testdata/reject.jsonl": 16, "testdata/keys.jsonl": 12, "testdata/key-pairs.jsonl": 1,
+}
+
 // pair is a row of the files of equal and different requests, with what the
 // tool's owner declares.
 type pair struct {

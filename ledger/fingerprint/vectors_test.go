@@ -97,9 +97,10 @@ func readLines[T any](t testing.TB, file string) []T {
 		}
 		rows = append(rows, row)
 	}
-	if len(rows) == 0 {
-		t.Fatalf("%s has no rows", file)
+	if want := handed[file]; len(rows) == 0 || want > 0 && len(rows) != want {
+		t.Fatalf("%s has %d rows, want %d", file, len(rows), want)
 	}
+	t.Logf("%s: rows: %d", file, len(rows))
 	return rows
 }
 

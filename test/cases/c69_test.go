@@ -29,39 +29,35 @@ func TestC69(t *testing.T) {
 	refusals := map[string]string{}
 	each(t, func(t *testing.T, e *env) {
 		w := e.node.dial(t, billing)
-		for _, r := range lines[row](t, "keys.jsonl") {
-			t.Run(r.ID, func(t *testing.T) {
-				key := r.Key
-				if r.KeyB64 != nil {
-					key = string(r.KeyB64)
-				}
-				claim := request("card.charge", unique(t), key, `{"amount":1}`)
-				lookup := &pb.LookupRequest{Selector: &pb.LookupRequest_Key{Key: claim.GetKey()}}
-				if r.Valid {
-					acceptedKey(t, e, w, claim, lookup)
-					return
-				}
-				e.storesNothing(t, func() {
-					_, err := w.tryClaim(t, claim)
-					wantKeyRefused(t, r.ID+" Claim", key, err, refusals)
-					_, err = w.Lookup(within(t), lookup)
-					wantKeyRefused(t, r.ID+" Lookup", key, err, refusals)
-				})
+		eachRow(t, e, "keys.jsonl", func(r row) string { return r.ID }, func(t *testing.T, r row) {
+			key := r.Key
+			if r.KeyB64 != nil {
+				key = string(r.KeyB64)
+			}
+			claim := request("card.charge", unique(t), key, `{"amount":1}`)
+			lookup := &pb.LookupRequest{Selector: &pb.LookupRequest_Key{Key: claim.GetKey()}}
+			if r.Valid {
+				acceptedKey(t, e, w, claim, lookup)
+				return
+			}
+			e.storesNothing(t, func() {
+				_, err := w.tryClaim(t, claim)
+				wantKeyRefused(t, r.ID+" Claim", key, err, refusals)
+				_, err = w.Lookup(within(t), lookup)
+				wantKeyRefused(t, r.ID+" Lookup", key, err, refusals)
 			})
-		}
-		for _, p := range lines[keyPair](t, "key-pairs.jsonl") {
-			t.Run(p.ID, func(t *testing.T) {
-				if p.Expect != "distinct" {
-					t.Fatalf("%s: this test does not know %q", p.ID, p.Expect)
-				}
-				task := unique(t)
-				a := w.grant(t, request("card.charge", task, p.A, `{"amount":1}`))
-				b := w.grant(t, request("card.charge", task, p.B, `{"amount":2}`))
-				if a.GetOperationId() == b.GetOperationId() {
-					t.Error("two keys are one operation")
-				}
-			})
-		}
+		})
+		eachRow(t, e, "key-pairs.jsonl", func(p keyPair) string { return p.ID }, func(t *testing.T, p keyPair) {
+			if p.Expect != "distinct" {
+				t.Fatalf("%s: this test does not know %q", p.ID, p.Expect)
+			}
+			task := unique(t)
+			a := w.grant(t, request("card.charge", task, p.A, `{"amount":1}`))
+			b := w.grant(t, request("card.charge", task, p.B, `{"amount":2}`))
+			if a.GetOperationId() == b.GetOperationId() {
+				t.Error("two keys are one operation")
+			}
+		})
 	})
 }
 
@@ -76,6 +72,9 @@ func acceptedKey(t *testing.T, e *env, w *worker, claim *pb.ClaimRequest, lookup
 	answer, err := w.Lookup(within(t), lookup)
 	if err != nil || answer.GetOperation().GetId() != g.GetOperationId() {
 		t.Errorf("Lookup by the key: %v, %v", answer, err)
+	}
+	if again := w.claim(t, again(claim)); outcome(again) != "IN_PROGRESS" || again.GetOperation().GetId() != g.GetOperationId() {
+		t.Errorf("the key again: %v", again)
 	}
 	if e.row(t, g.GetOperationId()) == nil {
 		t.Error("there is no row")
