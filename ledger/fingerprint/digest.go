@@ -41,8 +41,10 @@ func (r Relations) empty() bool {
 }
 
 func (r Relations) encode() []byte {
-	set := slices.Compact(slices.Sorted(slices.Values(r.DependsOn)))
-	b := binary.BigEndian.AppendUint64(nil, uint64(len(set)))
+	set := slices.Clone(r.DependsOn)
+	slices.Sort(set)
+	set = slices.Compact(set)
+	b := binary.BigEndian.AppendUint64(make([]byte, 0, 24+(8+36)*len(set)), uint64(len(set)))
 	for _, text := range set {
 		b = appendPart(b, text)
 	}
@@ -99,11 +101,15 @@ func SubjectDigest(subject string, s Secret) [32]byte {
 
 // mac makes keyed digests, one after the other.
 type mac struct {
-	hash hash.Hash
-	text []byte
+	hash  hash.Hash
+	text  []byte // what is digested, behind which the digest comes
+	label []byte
 }
 
-func (s Secret) mac() *mac { return &mac{hash: hmac.New(sha256.New, s.key())} }
+func (s Secret) mac() *mac {
+	const most = 256 // of nearly all that is digested
+	return &mac{hash: hmac.New(sha256.New, s.key()), text: make([]byte, 0, most)}
+}
 
 func (m *mac) category(spec int, name string, part [sha256.Size]byte) [8]byte {
 	return short(m.of(spec, labelCategory, []byte(name), part[:]))
@@ -111,18 +117,23 @@ func (m *mac) category(spec int, name string, part [sha256.Size]byte) [8]byte {
 
 // of digests under a label of a spec.
 func (m *mac) of(spec int, kind string, parts ...[]byte) [32]byte {
-	return m.sum(labelSpec+strconv.Itoa(spec)+"/"+kind, parts...)
+	m.label = strconv.AppendInt(append(m.label[:0], labelSpec...), int64(spec), 10)
+	m.label = append(append(m.label, '/'), kind...)
+	return m.digest(appendPart(m.text[:0], m.label), parts)
 }
 
-func (m *mac) sum(label string, parts ...[]byte) (sum [32]byte) {
-	m.text = appendPart(m.text[:0], label)
+func (m *mac) sum(label string, parts ...[]byte) [32]byte {
+	return m.digest(appendPart(m.text[:0], label), parts)
+}
+
+func (m *mac) digest(text []byte, parts [][]byte) [32]byte {
 	for _, part := range parts {
-		m.text = appendPart(m.text, part)
+		text = appendPart(text, part)
 	}
 	m.hash.Reset()
-	m.hash.Write(m.text)
-	m.hash.Sum(sum[:0])
-	return sum
+	m.hash.Write(text)
+	m.text = m.hash.Sum(text)
+	return [32]byte(m.text[len(text):])
 }
 
 func short(sum [32]byte) [8]byte { return [8]byte(sum[:8]) }

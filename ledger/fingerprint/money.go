@@ -3,9 +3,7 @@
 package fingerprint
 
 import (
-	"bytes"
 	"slices"
-	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -44,9 +42,12 @@ func (p *parser) currency(at *place, offset int) {
 }
 
 func (p *parser) currencyText(at *place, quoted []byte, offset int) {
-	text, err := jsontext.AppendUnquote(nil, quoted)
+	text := quoted[1 : len(quoted)-1]
+	if len(text) != len("EUR") { // as long as it is with escapes
+		text, _ = jsontext.AppendUnquote(nil, quoted) // the tokeniser has accepted it
+	}
 	places, known := minorUnits[string(text)]
-	p.currencies[at.isCurrency-1] = currency{places: places, ok: known && err == nil, at: offset + 1}
+	p.currencies[at.isCurrency-1] = currency{places: places, ok: known, at: offset + 1}
 }
 
 // findCurrencies looks in a complete object, which begins at offset, for the
@@ -100,8 +101,18 @@ func (p *parser) errorOfMoney(rule Rule, m amount, currency *place) *Error {
 
 // decimalPlaces is how many digits a canonical number has behind its point.
 func decimalPlaces(number []byte) int {
-	significand, exponent, _ := bytes.Cut(number, []byte("e"))
-	_, fraction, _ := bytes.Cut(significand, []byte("."))
-	e, _ := strconv.Atoi(string(exponent)) // none is 0
-	return max(len(fraction)-e, 0)
+	point, end, exponent := -1, len(number), 0
+	for i, c := range number {
+		if c == '.' {
+			point = i
+		} else if c == 'e' {
+			end = i
+			exponent, _ = boundedExponent(number[i+1:]) // it is ours, and so within the bounds
+			break
+		}
+	}
+	if point < 0 {
+		point = end - 1
+	}
+	return max(end-1-point-exponent, 0)
 }

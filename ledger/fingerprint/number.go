@@ -21,8 +21,8 @@ const (
 	leadingZeros = 5
 )
 
-// appendNumber appends the canonical form of a number that is valid JSON. It
-// looks at each byte once and writes nothing before the bounds hold, so that
+// appendNumber appends the canonical form of a number that is valid JSON, for
+// which most need no more than plain. It looks at each byte once and writes nothing before the bounds hold, so that
 // neither a long significand nor a huge exponent costs memory.
 func appendNumber(dst, text []byte) ([]byte, Rule) {
 	negative := text[0] == '-'
@@ -129,24 +129,38 @@ func appendZeros(dst []byte, n int) []byte {
 	return append(dst, zeros[:n]...) // fewer than plainDigits
 }
 
-// isPlainInteger reports whether a number, or a string, is an integer that is
-// written as the canonical form writes it.
-func isPlainInteger(text []byte) bool {
+// plain is how many bytes of a text that is a number as JSON writes it are its
+// canonical form, which then lacks no more than zeros at the end of a fraction:
+// what most numbers are. 0: it takes a closer look, also whether it is a number.
+func plain(text []byte) int {
+	begin := 0
 	if len(text) > 0 && text[0] == '-' {
-		text = text[1:]
-		if len(text) > 0 && text[0] == '0' {
-			return false
+		begin++
+	}
+	i := begin
+	for i < len(text) && isDigit(text[i]) {
+		i++
+	}
+	digits := i - begin
+	zero := digits > 0 && text[begin] == '0'
+	switch {
+	case digits == 0 || digits > plainDigits || zero && (digits > 1 || begin > 0):
+		return 0
+	case i == len(text):
+		return i
+	case text[i] != '.' || i+1 == len(text) || len(text) > MaxDigits || zero && text[i+1] == '0':
+		return 0
+	}
+	end := i // behind the last digit that is not 0
+	for i++; i < len(text); i++ {
+		switch c := text[i]; {
+		case !isDigit(c):
+			return 0
+		case c != '0':
+			end = i + 1
 		}
 	}
-	if len(text) == 0 || len(text) > plainDigits || text[0] == '0' && len(text) > 1 {
-		return false
-	}
-	for _, c := range text {
-		if !isDigit(c) {
-			return false
-		}
-	}
-	return true
+	return end
 }
 
 // isNumber reports whether a text is a number by the grammar of RFC 8259

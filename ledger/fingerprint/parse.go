@@ -2,12 +2,7 @@
 
 package fingerprint
 
-import (
-	"bytes"
-	"cmp"
-
-	"github.com/go-json-experiment/json/jsontext"
-)
+import "github.com/go-json-experiment/json/jsontext"
 
 // parser reads a request once and writes its canonical text as it goes, each
 // value by what rules say of its place. The tokeniser has found the input good
@@ -164,7 +159,13 @@ func (p *parser) scalar(at *place, first byte) {
 	case first == 'f':
 		p.at += len("false")
 	default:
-		if text := p.number(); !isPlainInteger(text) {
+		text := p.number()
+		switch n := plain(text); {
+		case n == len(text):
+		case n > 0:
+			p.instead(begin)
+			p.out = append(p.out, text[:n]...)
+		default:
 			p.instead(begin)
 			var rule Rule
 			if p.out, rule = appendNumber(p.out, text); rule != noRule {
@@ -178,13 +179,14 @@ func (p *parser) scalar(at *place, first byte) {
 // has no escapes, and is then canonical.
 func (p *parser) string() span {
 	begin, escaped := p.at, false
-	for p.at++; p.input[p.at] != '"'; p.at++ {
-		if p.input[p.at] == '\\' {
+	at, input := begin+1, p.input
+	for ; input[at] != '"'; at++ {
+		if input[at] == '\\' {
 			escaped = true
-			p.at++
+			at++
 		}
 	}
-	p.at++
+	p.at = at + 1
 	if !escaped {
 		return spanOf(begin+1, p.at-1, false)
 	}
@@ -195,12 +197,13 @@ func (p *parser) string() span {
 
 // number reads the number that begins here.
 func (p *parser) number() []byte {
-	begin := p.at
-	for p.at++; ; p.at++ { // the root's end follows
-		switch c := p.input[p.at]; {
+	begin, at := p.at, p.at+1
+	for ; ; at++ { // the root's end follows
+		switch c := p.input[at]; {
 		case isDigit(c), c == '.', c == 'e', c == 'E', c == '+', c == '-':
 		default:
-			return p.input[begin:p.at]
+			p.at = at
+			return p.input[begin:at]
 		}
 	}
 }
@@ -280,9 +283,11 @@ func (p *parser) object(at *place, depth int) {
 func (p *parser) member(at *place, depth, base, object int) bool {
 	m := child{begin: p.written(), offset: int32(p.at)}
 	begin := p.at
-	if m.name = p.string(); m.name.scratch {
+	m.name = p.string()
+	name := p.text(m.name)
+	if m.name.scratch {
 		p.instead(begin)
-		p.out = appendQuoted(p.out, p.text(m.name))
+		p.out = appendQuoted(p.out, name)
 	}
 	if isSpace(p.input[p.at]) {
 		p.space()
@@ -293,7 +298,7 @@ func (p *parser) member(at *place, depth, base, object int) bool {
 	}
 	var below *place
 	if at != nil {
-		below = at.named(p.text(m.name))
+		below = at.named(name)
 	}
 	if below == nil {
 		p.value(nil, depth+1)
@@ -315,7 +320,7 @@ func (p *parser) member(at *place, depth, base, object int) bool {
 		}
 	}
 	m.end = p.written()
-	inOrder := len(p.children) == base || compareUTF16(p.text(p.children[len(p.children)-1].name), p.text(m.name)) < 0
+	inOrder := len(p.children) == base || lessUTF16(p.text(p.children[len(p.children)-1].name), name)
 	p.children = append(p.children, m)
 	return inOrder
 }
@@ -331,46 +336,4 @@ func (p *parser) finish(at *place, base, offset, pending int) {
 		}
 	}
 	p.findCurrencies(at, offset, pending)
-}
-
-// sortMembers writes the members of an object, which begins at begin, again.
-func (p *parser) sortMembers(begin int32, base int) {
-	name := func(c child) []byte { return p.text(c.name) }
-	p.order(p.children[base:], name, utf16Rank, func(a, b child) int { return compareUTF16(name(a), name(b)) })
-	p.rewrite(begin, base)
-}
-
-// sortSet writes the elements of a set again, in the order of their bytes.
-func (p *parser) sortSet(begin int32, base int) {
-	p.flush()
-	elements := p.children[base:]
-	written := func(c child) []byte { return p.out[c.begin:c.end] }
-	p.order(elements, written, sameByte, func(a, b child) int {
-		return cmp.Or(bytes.Compare(written(a), written(b)), cmp.Compare(a.offset, b.offset))
-	})
-	repeated := int32(-1) // the first in the input
-	for i, e := range elements {
-		if i > 0 && bytes.Equal(written(elements[i-1]), written(e)) && (repeated < 0 || e.offset < repeated) {
-			repeated = e.offset
-		}
-	}
-	if repeated >= 0 {
-		p.fails(RuleRepeat, int(repeated))
-		return
-	}
-	p.rewrite(begin, base)
-	p.children = p.children[:base]
-}
-
-// rewrite writes the children from base on in their order.
-func (p *parser) rewrite(begin int32, base int) {
-	p.flush()
-	p.moved = append(p.moved[:0], p.out[begin:]...)
-	p.out = p.out[:begin+1]
-	for i, c := range p.children[base:] {
-		if i > 0 {
-			p.out = append(p.out, ',')
-		}
-		p.out = append(p.out, p.moved[c.begin-begin:c.end-begin]...)
-	}
 }

@@ -3,7 +3,6 @@
 package fingerprint
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"strconv"
 
@@ -14,12 +13,13 @@ import (
 // has something declared below is read member by member; what lies in one
 // category as a whole is copied as a whole.
 type partition struct {
-	text  []byte // the canonical text
-	at    int
-	parts []part // by the index of the category
-	way   []container
+	text   []byte // the canonical text
+	at     int
+	copied int    // to where a part that is being written has what it has as it stands
+	parts  []part // by the index of the category
+	way    []container
 
-	currencies map[*place][]byte // in quotes, by the number of money
+	currencies [][]byte // in quotes, by the number of money
 }
 
 // part is what a request has of one category, as it is being written: its text,
@@ -33,6 +33,7 @@ type part struct {
 type container struct {
 	array bool
 	label []byte // name and colon, or index and colon, of the present child
+	index []byte // the memory of the latter
 }
 
 // forget leaves memory, and nothing of what was written.
@@ -41,12 +42,13 @@ func (d *partition) forget() {
 		clear(d.parts[i].text)
 		d.parts[i] = part{text: d.parts[i].text[:0]}
 	}
-	*d = partition{parts: d.parts[:0], way: d.way[:0]}
+	clear(d.currencies)
+	*d = partition{parts: d.parts[:0], way: d.way[:0], currencies: d.currencies[:0]}
 }
 
 // divide fills in the digests of the categories.
 func (d *partition) divide(text []byte, rules Rules, c *content) {
-	d.text, d.currencies = text, map[*place][]byte{}
+	d.text, d.currencies = text, append(d.currencies, make([][]byte, rules.monies)...)
 	for len(d.parts) < len(rules.categories) {
 		if len(d.parts) < cap(d.parts) {
 			d.parts = d.parts[:len(d.parts)+1] // with its memory
@@ -80,14 +82,15 @@ func (d *partition) split(at *place) {
 	array := d.begin(at)
 	d.way[depth].array = array
 	for i := int64(0); d.next(); i++ {
-		label, below := d.way[depth].label[:0], at.each
+		here, below := &d.way[depth], at.each
 		if array {
-			label = append(strconv.AppendInt(label, i, 10), ':')
+			here.index = append(strconv.AppendInt(here.index[:0], i, 10), ':')
+			here.label = here.index
 		} else {
-			quoted, name := d.name()
-			label, below = append(label, quoted...), at.named(name)
+			var name []byte
+			here.label, name = d.name()
+			below = at.named(name)
 		}
-		d.way[depth].label = label
 		switch {
 		case below == nil:
 			d.copy(&d.parts[at.category], nil)
@@ -122,40 +125,45 @@ func (d *partition) copy(part *part, at *place) {
 // that is a number gets its currency: 80 of one is not 80 of another, also where
 // the currency has another category.
 func (d *partition) whole(dst []byte, at *place) []byte {
+	d.copied = d.at
+	dst = d.walk(dst, at)
+	return append(dst, d.text[d.copied:d.at]...)
+}
+
+// walk is whole, but for what stands behind the last money.
+func (d *partition) walk(dst []byte, at *place) []byte {
 	switch {
 	case at == nil || !at.walked:
-		begin := d.at
 		d.skip()
-		return append(dst, d.text[begin:d.at]...)
-	case at.anchor != nil && d.currencies[at] != nil && isNumberStart(d.text[d.at]):
-		begin := d.at
+		return dst
+	case at.money > 0 && d.currencies[at.money-1] != nil && isNumberStart(d.text[d.at]):
+		dst = append(append(dst, d.text[d.copied:d.at]...), `{"amount":`...)
+		d.copied = d.at
 		d.skip()
-		dst = append(append(dst, `{"amount":`...), d.text[begin:d.at]...)
-		return append(append(append(dst, `,"currency":`...), d.currencies[at]...), '}')
+		dst = append(append(dst, d.text[d.copied:d.at]...), `,"currency":`...)
+		d.copied = d.at
+		return append(append(dst, d.currencies[at.money-1]...), '}')
 	case !d.isContainer():
-		return d.whole(dst, nil)
+		d.skip()
+		return dst
 	}
 	array := d.begin(at)
-	dst = append(dst, opening(array))
-	for i := 0; d.next(); i++ {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
+	for d.next() {
 		below := at.each
 		if !array {
-			quoted, name := d.name()
-			dst, below = append(dst, quoted...), at.named(name)
+			_, name := d.name()
+			below = at.named(name)
 		}
-		dst = d.whole(dst, below)
+		dst = d.walk(dst, below)
 	}
-	return append(dst, closing(array))
+	return dst
 }
 
 // begin enters the object or array that begins here.
 func (d *partition) begin(at *place) (array bool) {
 	for _, money := range at.anchored {
-		if money.walked { // that of an object has its own
-			d.currencies[money] = d.find(money.currency.path[len(at.path):])
+		if money.money > 0 { // that of an object has its own
+			d.currencies[money.money-1] = d.find(money.currency.path[len(at.path):])
 		}
 	}
 	d.at++
@@ -184,15 +192,19 @@ func (d *partition) isContainer() bool {
 
 // name reads the name of a member, with its colon and as it is.
 func (d *partition) name() (quoted, name []byte) {
-	begin := d.at
-	d.skip()
-	quoted = d.text[begin:d.at]
-	if d.at++; bytes.IndexByte(quoted, '\\') < 0 {
-		name = quoted[1 : len(quoted)-1]
-	} else {
-		name, _ = jsontext.AppendUnquote(nil, quoted) // it was written by us
+	begin, escaped, at := d.at, false, d.at+1
+	for ; d.text[at] != '"'; at++ {
+		if d.text[at] == '\\' {
+			escaped = true
+			at++
+		}
 	}
-	return d.text[begin:d.at], name
+	d.at = at + 2
+	if quoted = d.text[begin:d.at]; !escaped {
+		return quoted, quoted[1 : len(quoted)-2]
+	}
+	name, _ = jsontext.AppendUnquote(nil, quoted[:len(quoted)-1]) // it was written by us
+	return quoted, name
 }
 
 // find looks for a string by the names on the way to it from the object that
@@ -226,12 +238,13 @@ func (d *partition) find(names path) []byte {
 
 // skip goes behind the value that begins here.
 func (d *partition) skip() {
+	at, text := d.at, d.text
 	for depth := 0; ; {
-		switch d.text[d.at] {
+		switch text[at] {
 		case '"':
-			for d.at++; d.text[d.at] != '"'; d.at++ {
-				if d.text[d.at] == '\\' {
-					d.at++
+			for at++; text[at] != '"'; at++ {
+				if text[at] == '\\' {
+					at++
 				}
 			}
 		case '{', '[':
@@ -239,8 +252,9 @@ func (d *partition) skip() {
 		case '}', ']':
 			depth--
 		}
-		d.at++
-		if depth == 0 && isEnd(d.text, d.at) {
+		at++
+		if depth == 0 && isEnd(text, at) {
+			d.at = at
 			return
 		}
 	}

@@ -234,6 +234,43 @@ func TestNumbersAreEqualAsDecimals(t *testing.T) {
 	})
 }
 
+// What is told at a glance is what the closer look says, and is a number.
+func TestPlainNumbersAreCanonical(t *testing.T) {
+	text := rapid.StringMatching(`-?[0-9]{0,23}\.?[0-9]{0,4}0{0,90}[-+.eE0]?[0-9]?`)
+	check := func(t rapid.TB, s string) (plainly bool) {
+		n := plain([]byte(s))
+		if n == 0 {
+			return false
+		}
+		canonical, rule := appendNumber(nil, []byte(s))
+		if !isNumber([]byte(s)) || rule != noRule || string(canonical) != s[:n] {
+			t.Fatalf("%q became %q at a glance, %q by a closer look", s, s[:n], canonical)
+		}
+		return true
+	}
+	for s, want := range map[string]bool{
+		"0": true, "7": true, "-7": true, "120": true, "12.50": true, "1.00": true, "0.5": true, "0.50": true,
+		"": false, "-": false, "-0": false, "-0.5": false, "0.05": false, "0.0": false, "00": false, "01": false, "1.": false, ".5": false,
+		"1.5.2": false, "1e2": false, "1.5e2": false, "+1": false, "1 ": false, "x": false, strings.Repeat("9", plainDigits): true,
+		strings.Repeat("9", plainDigits+1): false, "1." + strings.Repeat("0", MaxDigits): false,
+	} {
+		if got := check(t, s); got != want {
+			t.Errorf("%q is told at a glance: %t, want %t", s, got, want)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) { check(t, text.Draw(t, "text")) })
+}
+
+func TestDecimalPlaces(t *testing.T) {
+	for number, want := range map[string]int{
+		"0": 0, "12": 0, "12.5": 1, "-0.005": 3, "1e+21": 0, "1.5e+21": 0, "1e-7": 7, "1.25e-7": 9, "1.23456789012345678901234e+22": 1,
+	} {
+		if got := decimalPlaces([]byte(number)); got != want {
+			t.Errorf("%s has %d decimal places, want %d", number, got, want)
+		}
+	}
+}
+
 func rational(t *rapid.T, text string) *big.Rat {
 	r, ok := new(big.Rat).SetString(text)
 	if !ok {

@@ -68,6 +68,7 @@ type Rules struct {
 	categories []string // by their index; the first is CategoryOther
 	marks      int
 	currencies int
+	monies     int
 }
 
 // place is what rules say about one path, and about those below it.
@@ -92,6 +93,7 @@ type place struct {
 	// Of money: the place of its currency, and the innermost place around both.
 	currency, anchor *place
 	isCurrency       int      // the number of what is such a place, from 1
+	money            int      // the number of money that is one, from 1
 	anchored         []*place // money whose anchor this is
 
 	preset []byte   // the canonical text of the default, if it has one

@@ -211,7 +211,8 @@ func (b *builder) money(at *place) {
 		number = b.at(slices.Concat(at.path, path{nameAmount}))
 		number.currency, number.anchor = b.at(slices.Concat(at.path, path{nameCurrency})), at
 	} else {
-		at.walked = true
+		b.rules.monies++
+		at.walked, at.money = true, b.rules.monies
 	}
 	number.typ = TypeDecimal
 	if number.currency.isCurrency == 0 {

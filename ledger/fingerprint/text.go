@@ -3,10 +3,8 @@
 package fingerprint
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/binary"
-	"slices"
 )
 
 // appendQuoted writes a string as RFC 8785 section 3.2.2.2 has it.
@@ -57,6 +55,14 @@ func compareUTF16(a, b []byte) int {
 	return cmp.Compare(len(a), len(b))
 }
 
+// lessUTF16 is that order. Most names differ in their first letters already.
+func lessUTF16(a, b []byte) bool {
+	if len(a) > 0 && len(b) > 0 && a[0] != b[0] && a[0]|b[0] < 0x80 {
+		return a[0] < b[0]
+	}
+	return compareUTF16(a, b) < 0
+}
+
 // utf16Rank moves the first bytes of U+E000 to U+FFFF (0xee and 0xef) behind
 // those of the characters above (0xf0 to 0xf4, the last that UTF-8 has). Bytes
 // inside a character are all below 0xc0.
@@ -69,82 +75,3 @@ func utf16Rank(c byte) byte {
 	}
 	return c
 }
-
-// key stands for a text that children are sorted by: 8 bytes of it.
-type key struct {
-	text  uint64
-	child int32
-}
-
-// many are so many children that it is quicker to sort them by keys.
-const many = 32
-
-// order sorts children by their texts. rank turns a byte into one that sorts as
-// compare does; compare decides where the 8 bytes do not.
-func (p *parser) order(children []child, text func(child) []byte, rank func(byte) byte, compare func(a, b child) int) {
-	if len(children) < many {
-		slices.SortFunc(children, compare)
-		return
-	}
-	// A key is what follows on what all texts begin with.
-	first := text(children[0])
-	common := len(first)
-	for _, c := range children[1:] {
-		t := text(c)
-		common = min(common, len(t))
-		if !bytes.Equal(t[:common], first[:common]) {
-			for common = 0; t[common] == first[common]; {
-				common++
-			}
-		}
-	}
-	for i, c := range children {
-		k := key{child: int32(i)}
-		for j, t := 0, text(c)[common:]; j < 8; j++ {
-			k.text <<= 8
-			if j < len(t) {
-				k.text |= uint64(rank(t[j]))
-			}
-		}
-		p.keys = append(p.keys, k)
-	}
-	p.sortKeys()
-	for begin, i := 0, 1; i <= len(p.keys); i++ {
-		if i == len(p.keys) || p.keys[i].text != p.keys[begin].text {
-			slices.SortFunc(p.keys[begin:i], func(a, b key) int { return compare(children[a.child], children[b.child]) })
-			begin = i
-		}
-	}
-	p.unsorted = append(p.unsorted[:0], children...)
-	for i, k := range p.keys {
-		children[i] = p.unsorted[k.child]
-	}
-	p.keys = p.keys[:0]
-}
-
-// sortKeys sorts by the texts of the keys alone, byte by byte from the last on: its
-// work grows with their number, and no faster.
-func (p *parser) sortKeys() {
-	p.other = slices.Grow(p.other[:0], len(p.keys))[:len(p.keys)]
-	for shift := 0; shift < 64; shift += 8 {
-		var ends [256]int
-		for _, k := range p.keys {
-			ends[byte(k.text>>shift)]++
-		}
-		if ends[byte(p.keys[0].text>>shift)] == len(p.keys) {
-			continue // all the same
-		}
-		end := 0
-		for i, n := range ends {
-			ends[i], end = end, end+n
-		}
-		for _, k := range p.keys {
-			b := byte(k.text >> shift)
-			p.other[ends[b]] = k
-			ends[b]++
-		}
-		p.keys, p.other = p.other, p.keys
-	}
-}
-
-func sameByte(c byte) byte { return c }

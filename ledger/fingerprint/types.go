@@ -29,24 +29,34 @@ var typeRules = map[Type]Rule{
 // typed writes the scalar of a declared field that begins here in its one
 // spelling.
 func (p *parser) typed(at *place, first byte) Rule {
-	begin := p.at
+	begin, scratch := p.at, len(p.scratch)
 	isText := first == '"'
 	var text []byte
 	switch {
 	case isText:
-		s := p.string()
-		text = p.text(s)
-		defer func() { p.scratch = p.scratch[:len(p.scratch)-int(spare(s))] }()
+		text = p.text(p.string())
 	case first == 't' || first == 'f':
 		return typeRules[at.typ]
 	default:
 		text = p.number()
 	}
+	var rule Rule
 	switch {
 	case at.typ == TypeDecimal:
-		return p.decimal(at, begin, text, isText)
+		rule = p.decimal(at, begin, text, isText)
 	case !isText || at.typ == TypeSet || at.typ == TypeMoney:
-		return typeRules[at.typ]
+		rule = typeRules[at.typ]
+	default:
+		rule = p.respell(at, begin, text)
+	}
+	p.scratch = p.scratch[:scratch]
+	return rule
+}
+
+// respell writes the text of a string that began at begin in the one spelling of
+// its type.
+func (p *parser) respell(at *place, begin int, text []byte) Rule {
+	switch {
 	case at.typ == TypeText && norm.NFC.IsNormal(text):
 		if len(text) != p.at-begin-2 { // it has escapes
 			p.instead(begin)
@@ -71,24 +81,19 @@ func (p *parser) typed(at *place, first byte) Rule {
 	return rule
 }
 
-// spare is how much of the scratch a string that has been written took.
-func spare(s span) int32 {
-	if s.scratch {
-		return s.end - s.begin
-	}
-	return 0
-}
-
 // decimal writes a number, or what a string holds that is written as JSON writes
 // numbers. It is also the amount of money.
 func (p *parser) decimal(at *place, begin int, text []byte, isText bool) Rule {
-	if isText && !isNumber(text) {
-		return RuleDecimal
-	}
 	p.instead(begin)
 	number := len(p.out)
 	var rule Rule
-	p.out, rule = appendNumber(p.out, text)
+	if n := plain(text); n > 0 {
+		p.out = append(p.out, text[:n]...)
+	} else if isText && !isNumber(text) {
+		return RuleDecimal
+	} else {
+		p.out, rule = appendNumber(p.out, text)
+	}
 	if isText && rule != noRule {
 		return RuleBounds // without its type it could be a text like any other
 	}
