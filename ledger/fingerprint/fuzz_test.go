@@ -3,8 +3,10 @@
 package fingerprint
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -12,7 +14,8 @@ import (
 )
 
 // FuzzCanonicalize: whatever comes in, the answer is a typed refusal, or a canonical text that is JSON, not much longer, its own canonical
-// text, and that of the request with its members in another order.
+// text, and that of the request with its members in another order, but not
+// with another value somewhere.
 func FuzzCanonicalize(f *testing.F) {
 	for _, v := range readLines[vector](f, "testdata/vectors.jsonl") {
 		f.Add([]byte(v.Request))
@@ -43,7 +46,57 @@ func FuzzCanonicalize(f *testing.F) {
 		}
 		sameCanonically(t, string(text), string(text), rules)
 		sameCanonically(t, reordered(t, input), string(text), rules)
+		if other, ok := changed(t, input); ok {
+			if again, err := Text(other, rules); err == nil && string(again) == string(text) {
+				t.Fatalf("%q and %q are one request", input, other)
+			}
+		}
 	})
+}
+
+// changed is a request with another value in one place, by turns; false if it has none.
+func changed(t *testing.T, request []byte) (other []byte, ok bool) {
+	decoder := json.NewDecoder(bytes.NewReader(request))
+	decoder.UseNumber()
+	var root any
+	if err := decoder.Decode(&root); err != nil {
+		t.Fatal(err)
+	}
+	left := len(request) % 7
+	var change func(v any) any
+	change = func(v any) any {
+		switch v := v.(type) {
+		case map[string]any:
+			for _, name := range slices.Sorted(maps.Keys(v)) {
+				v[name] = change(v[name])
+			}
+			return v
+		case []any:
+			for i := range v {
+				v[i] = change(v[i])
+			}
+			return v
+		}
+		if left--; left >= 0 || ok {
+			return v
+		}
+		ok = true
+		switch v := v.(type) {
+		case string:
+			return v + "x"
+		case json.Number:
+			return v.String()
+		case bool:
+			return !v
+		default:
+			return 0
+		}
+	}
+	other, err := json.Marshal(change(root))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return other, ok
 }
 
 // FuzzRules does the same under contracts, and compares digests: of another order the same ones, of another request others in some

@@ -62,13 +62,27 @@ func (s source) size() int {
 }
 
 // find names the parts that hold the text in any form in which it may have been written.
-func (s source) find(text string) []string {
+func (s source) find(text string) []string { return s.findAny(formsOf(text)) }
+
+// findAny names the parts that hold one of the forms. All are looked for at once, by their first two bytes: a database is large.
+func (s source) findAny(forms []writtenAs) []string {
+	begins := make([][]writtenAs, 1<<16)
+	for _, form := range forms {
+		first := uint16(form.bytes[0])<<8 | uint16(form.bytes[1])
+		begins[first] = append(begins[first], form)
+	}
 	var in []string
 	for _, name := range slices.Sorted(maps.Keys(s.parts)) {
-		for _, form := range formsOf(text) {
-			if bytes.Contains(s.parts[name], form.bytes) {
-				in = append(in, name+" ("+form.name+")")
+		text, found := s.parts[name], map[string]bool{}
+		for i := 0; i+1 < len(text); i++ {
+			for _, form := range begins[uint16(text[i])<<8|uint16(text[i+1])] {
+				if bytes.HasPrefix(text[i:], form.bytes) {
+					found[form.name] = true
+				}
 			}
+		}
+		for _, form := range slices.Sorted(maps.Keys(found)) {
+			in = append(in, name+" ("+form+")")
 		}
 	}
 	return in
@@ -121,7 +135,7 @@ func watch(t *testing.T, store string) *watched {
 		w.down = w.lock
 	} else {
 		w.postgres = pgtest.Own(t, pgtest.Options{LogStatements: true})
-		w.env = &env{store: store, database: w.postgres.Database(t)}
+		w.env = &env{store: store, database: w.postgres.Database(t), own: w.postgres}
 		var isDown atomic.Bool
 		proxy, err := faultproxy.Start("tcp", w.postgres.Addr(), faultproxy.Options{OnClientData: func(int, []byte) faultproxy.Action {
 			if isDown.Load() {
@@ -144,9 +158,9 @@ func watch(t *testing.T, store string) *watched {
   note.write:
     effect: keyed
     attributes: [order_id]
-    request: {fields: {note: {category: body}, to: {category: recipient}}}
+    request: {fields: {note: {category: body}, to: {category: recipient}}} # noteFields
     recovery: {method: probe, probe: external, key_retention: 24h, effect_within: 120s, verify: [body]}
-    replay: {schemas: ["note.write.result/1"]}
+    replay: {schemas: ["note.write.result/1"], result_attributes: [etag]}
   ` + planted + `: {effect: unsafe}
 `
 	if err := os.WriteFile(contracts, []byte(declared), 0o600); err != nil {
@@ -275,6 +289,7 @@ func (w *watched) sources(t *testing.T) map[string]source {
 		"traces": one(outside, contentOf(t, w.traces())), "metrics": one(outside, w.scraped),
 		"statuses": one(outside, w.statuses), "answers": one(inside, w.answers),
 	}
+	all["dump"] = w.dump(t)
 	if w.postgres == nil {
 		all["database"] = source{inside, w.sqliteFiles(t)}
 		maps.Copy(all["database"].parts, w.open)

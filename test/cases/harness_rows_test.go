@@ -32,7 +32,7 @@ func (e *env) db(t testing.TB) *sql.DB {
 		driver = "sqlite"
 		dsn = (&url.URL{Scheme: "file", Opaque: url.PathEscape(e.database), RawQuery: "_pragma=busy_timeout(5000)"}).String()
 	} else {
-		dsn = pgtest.Get(t).DSN(e.database)
+		dsn = e.server(t).DSN(e.database)
 	}
 	db, err := sql.Open(driver, dsn)
 	if err != nil {
@@ -40,6 +40,15 @@ func (e *env) db(t testing.TB) *sql.DB {
 	}
 	t.Cleanup(func() { _ = db.Close() })
 	return db
+}
+
+// server is the PostgreSQL that the environment's database is in.
+func (e *env) server(t testing.TB) *pgtest.Server {
+	t.Helper()
+	if e.own != nil {
+		return e.own
+	}
+	return pgtest.Get(t)
 }
 
 // rows reads rows; the statement's parameters are $1, $2, ..., which both engines know.

@@ -253,7 +253,9 @@ type env struct {
 	store string
 	// dsn is what ledgerd gets as --store; database is the database's name in PostgreSQL, or the file's path.
 	dsn, database string
-	node          *node
+	// own is the PostgreSQL server of this environment alone; nil: that of the suite.
+	own  *pgtest.Server
+	node *node
 }
 
 // each runs a case over both stores, one after the other, each on the environment that the suite shares. A case must not run in
