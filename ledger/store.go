@@ -50,6 +50,25 @@ type Store interface {
 	Close() error
 }
 
+// ContractStore keeps the versions of tools' contracts, by which the records are judged that were made under them: a version that was in force
+// anywhere is known wherever its records are. Beside the operations, no decision reads it. What is kept never changes, and is never
+// removed. The stores are ContractStores, too, and have the same errors.
+type ContractStore interface {
+	// SaveContracts keeps those of the versions that are not kept yet. It may be called again, and at once from several instances. After
+	// an error it is not known which of them are kept.
+	SaveContracts(ctx context.Context, versions []ContractVersion) error
+	// SavedContract returns a version's document, byte by byte as it was saved; nil, without an error, if it is not kept.
+	SavedContract(ctx context.Context, version string) ([]byte, error)
+}
+
+// ContractVersion is one version of a contract as it is kept.
+type ContractVersion struct {
+	// Version is the digest by which records name it, at most 64 bytes.
+	Version string
+	// Document is what package contract reads. It is not empty.
+	Document []byte
+}
+
 // ReadSet names what a decision needs besides the row itself.
 type ReadSet struct {
 	ID OperationID

@@ -103,6 +103,7 @@ func Run(t *testing.T, h Harness) {
 		{"impossible rows", testConstraints},
 		{"possible rows", testPossibleRows},
 		{"a damaged history", testDamaged},
+		{"versions of contracts", testContracts},
 	}, withFailpoints...) {
 		reason, excepted := reasons[c.name]
 		t.Run(c.name, func(t *testing.T) {

@@ -145,6 +145,16 @@ CREATE TABLE events (
 -- +goose StatementEnd
 
 -- +goose StatementBegin
+-- Versions of tools' contracts, by which records are judged that were made under them. Rows are never changed. The unique constraint is
+-- what they are distributed by, or each node has all of them.
+CREATE TABLE contracts (
+    version     text COLLATE "C" PRIMARY KEY CHECK (octet_length(version) BETWEEN 1 AND 64),
+    document    bytea            NOT NULL CHECK (octet_length(document) > 0),
+    create_time timestamptz      NOT NULL
+);
+-- +goose StatementEnd
+
+-- +goose StatementBegin
 CREATE INDEX operations_downstream_key ON operations (downstream_key);
 -- +goose StatementEnd
 -- +goose StatementBegin
@@ -166,6 +176,7 @@ CREATE INDEX operations_unknown ON operations (scope, task, tool, create_time, i
 -- +goose StatementEnd
 
 -- +goose Down
+DROP TABLE contracts;
 DROP TABLE events;
 DROP TABLE operations;
 DROP TABLE meta;

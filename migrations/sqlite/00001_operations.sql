@@ -133,6 +133,15 @@ CREATE TABLE events (
 -- +goose StatementEnd
 
 -- +goose StatementBegin
+-- Versions of tools' contracts, by which records are judged that were made under them. Rows are never changed.
+CREATE TABLE contracts (
+    version                TEXT    NOT NULL PRIMARY KEY CHECK (octet_length(version) BETWEEN 1 AND 64),
+    document               BLOB    NOT NULL CHECK (octet_length(document) > 0),
+    create_time            INTEGER NOT NULL
+) STRICT;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
 CREATE INDEX operations_downstream_key ON operations (downstream_key);
 -- +goose StatementEnd
 -- +goose StatementBegin
@@ -153,6 +162,7 @@ CREATE INDEX operations_unknown ON operations (scope, task, tool, create_time, i
 -- +goose StatementEnd
 
 -- +goose Down
+DROP TABLE contracts;
 DROP TABLE events;
 DROP TABLE operations;
 DROP TABLE meta;

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
 
--- Cuts the tables into parts by operation id, as an engine does that spreads them over nodes. PostgreSQL refuses it, as those do, where
--- a unique constraint lacks the id. For OPSLEDGER_TEST_AFTER_MIGRATE, in the matrix of engines.
+-- Cuts the tables into parts by operation id, contracts by their version, as an engine does that spreads them over nodes. PostgreSQL
+-- refuses it, as those do, where a unique constraint lacks the id or version. For OPSLEDGER_TEST_AFTER_MIGRATE, in the matrix of engines.
 
 CREATE TABLE cut (LIKE operations INCLUDING ALL) PARTITION BY HASH (id);
 CREATE TABLE operations_0 PARTITION OF cut FOR VALUES WITH (MODULUS 4, REMAINDER 0);
@@ -18,3 +18,9 @@ CREATE TABLE events_2 PARTITION OF cut FOR VALUES WITH (MODULUS 4, REMAINDER 2);
 CREATE TABLE events_3 PARTITION OF cut FOR VALUES WITH (MODULUS 4, REMAINDER 3);
 DROP TABLE events;
 ALTER TABLE cut RENAME TO events;
+
+CREATE TABLE cut (LIKE contracts INCLUDING ALL) PARTITION BY HASH (version);
+CREATE TABLE contracts_0 PARTITION OF cut FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+CREATE TABLE contracts_1 PARTITION OF cut FOR VALUES WITH (MODULUS 2, REMAINDER 1);
+DROP TABLE contracts;
+ALTER TABLE cut RENAME TO contracts;

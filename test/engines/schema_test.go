@@ -22,14 +22,14 @@ import (
 func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 
 // breaches finds what would keep an engine from spreading the rows by operation id, or from telling keys apart. Spread are operations and
-// events; meta has one row, which each node can have; of goose's table no change of an operation depends.
-const breaches = `WITH spread (name, by) AS (VALUES ('operations', 'id'), ('events', 'operation_id')),
+// events, and contracts by their version; meta has one row, which each node can have; of goose's table no change of an operation depends.
+const breaches = `WITH spread (name, by) AS (VALUES ('operations', 'id'), ('events', 'operation_id'), ('contracts', 'version')),
 	own AS (SELECT c.oid, c.relname, c.relkind, s.by FROM pg_class c LEFT JOIN spread s ON s.name = c.relname
 		WHERE c.relnamespace = current_schema()::regnamespace AND c.relname NOT LIKE 'goose\_db\_version%'),
 	tables AS (SELECT * FROM own WHERE relkind NOT IN ('i', 'S'))
 SELECT 'it is not said how it is spread: ' || relname FROM tables WHERE by IS NULL AND relname <> 'meta'
 UNION ALL SELECT 'sequence: ' || relname FROM own WHERE relkind = 'S'
-UNION ALL SELECT 'unique without the operation id: ' || x.indexrelid::regclass FROM tables JOIN pg_index x ON x.indrelid = tables.oid
+UNION ALL SELECT 'unique without what it is spread by: ' || x.indexrelid::regclass FROM tables JOIN pg_index x ON x.indrelid = tables.oid
 	WHERE by IS NOT NULL AND (x.indisunique OR x.indisexclusion) AND NOT EXISTS (SELECT FROM pg_attribute a
 		WHERE a.attrelid = tables.oid AND a.attname = by AND a.attnum = ANY ((x.indkey::int2[])[0:x.indnkeyatts - 1]))
 UNION ALL SELECT 'identity: ' || relname || '.' || attname FROM tables JOIN pg_attribute a ON a.attrelid = tables.oid WHERE a.attidentity <> ''
@@ -87,9 +87,10 @@ func TestSchemaCanBeSpreadByOperationID(t *testing.T) {
 		t.Error(got)
 	}
 	for breach, want := range map[string]string{
-		"CREATE UNIQUE INDEX one_key ON operations (downstream_key)":                           "unique without the operation id: one_key",
-		"CREATE UNIQUE INDEX one_key ON operations (downstream_key) INCLUDE (id)":              "unique without the operation id: one_key",
-		"ALTER TABLE events ADD CONSTRAINT once EXCLUDE USING btree (hash WITH =)":             "unique without the operation id: once",
+		"CREATE UNIQUE INDEX one_key ON operations (downstream_key)":                           "unique without what it is spread by: one_key",
+		"CREATE UNIQUE INDEX one_key ON operations (downstream_key) INCLUDE (id)":              "unique without what it is spread by: one_key",
+		"ALTER TABLE events ADD CONSTRAINT once EXCLUDE USING btree (hash WITH =)":             "unique without what it is spread by: once",
+		"ALTER TABLE contracts ADD UNIQUE (create_time)":                                       "unique without what it is spread by: contracts_create_time_key",
 		"ALTER TABLE operations ADD number bigint GENERATED ALWAYS AS IDENTITY":                "identity: operations.number",
 		"ALTER TABLE events ADD number bigserial":                                              "default by a sequence: events",
 		"CREATE SEQUENCE numbers":                                                              "sequence: numbers",
@@ -122,9 +123,9 @@ func TestPostgresCutsTheTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	var cut int
-	err = conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_partitioned_table WHERE partrelid IN ('operations'::regclass, 'events'::regclass)").Scan(&cut)
-	if err != nil || cut != 2 {
-		t.Errorf("%d tables are cut, want 2: %v", cut, err)
+	err = conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_partitioned_table WHERE partrelid IN ('operations'::regclass, 'events'::regclass, 'contracts'::regclass)").Scan(&cut)
+	if err != nil || cut != 3 {
+		t.Errorf("%d tables are cut, want 3: %v", cut, err)
 	}
 }
 
