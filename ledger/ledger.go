@@ -18,7 +18,8 @@ type Contracts interface {
 // Request digests one request. The versions that a record was made with judge later requests under its key, so a request can be
 // digested again under those.
 type Request interface {
-	// Fingerprint under the versions of a record; nil: under those that new records get. ErrRecordTooNew if it can't.
+	// Fingerprint under the versions of a record; nil: under those that new records get. ErrRecordTooNew if it can't; a Lacking if it
+	// could after what that fetches. It does no I/O.
 	Fingerprint(like *Fingerprint) (Fingerprint, error)
 	// SubjectDigest keyed with the secret that a fingerprint names; empty without a subject.
 	SubjectDigest(f Fingerprint) ([]byte, error)
@@ -26,11 +27,20 @@ type Request interface {
 	SubjectDigests() [][]byte
 }
 
+// Lacking is the error of a decision that rests on what only I/O can bring, which no decision does. It wrote nothing; Fetch is called outside
+// of it, and it is decided anew.
+type Lacking struct {
+	// Fetch brings what was lacking, so that the next decision has it. Its error is the command's.
+	Fetch func(ctx context.Context) error
+}
+
+func (*Lacking) Error() string { return "the decision lacks what has to be fetched before it" }
+
 // May says whether somebody may know of an operation: nil, or a Refusal.
 type May func(op *Operation) error
 
 // Prepare makes a command out of the operation as it stands and the contract in force, or refuses its sender. It runs in the
-// transaction of the decision, possibly several times.
+// transaction of the decision, possibly several times, and does no I/O: what it would need that for it asks for by a Lacking.
 type Prepare func(op *Operation, c Contract) (Command, error)
 
 // Ledger is the service: read, decide, write if nobody was faster, answer. It holds no state but who waits for what.
@@ -45,8 +55,8 @@ func New(store Store, contracts Contracts) *Ledger {
 	return &Ledger{store: store, contracts: contracts, waiters: newWaiters()}
 }
 
-// decideLimit bounds how often one command may have to bring a row up to date before it is decided itself.
-const decideLimit = 4
+// decideLimit bounds how often one command may have to bring a row up to date, or to fetch what it lacks, before it is decided itself.
+const decideLimit = 5
 
 // Claim decides a Claim; its Fingerprint and SubjectDigest are taken from the request.
 func (l *Ledger) Claim(ctx context.Context, c Claim, request Request) (Answer, error) {
@@ -161,6 +171,12 @@ func (l *Ledger) decide(ctx context.Context, reads ReadSet, prepare func(View) (
 			changed = change.Next != nil
 			return change, err
 		})
+		if lacking := (*Lacking)(nil); errors.As(err, &lacking) {
+			if err := lacking.Fetch(ctx); err != nil {
+				return Answer{}, err
+			}
+			continue
+		}
 		if err != nil {
 			return Answer{}, err
 		}

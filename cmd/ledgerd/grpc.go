@@ -18,6 +18,7 @@ import (
 
 	"github.com/opsledger/opsledger/authz"
 	"github.com/opsledger/opsledger/ledger"
+	"github.com/opsledger/opsledger/ledger/fingerprint"
 	"github.com/opsledger/opsledger/ledger/rpc"
 )
 
@@ -44,7 +45,8 @@ func grpcServer(parts parts, l *ledger.Ledger, shared *connections, draining fun
 	}
 	service, err := rpc.New(l, policy, parts.ring, identify, rpc.Options{
 		Log: parts.log, Meter: parts.telemetry.meter(), Strict: parts.contracts.Strict, Limiter: limiter,
-		ReplayRules: replayRules{parts.contracts}, ReplayService: parts.replayService,
+		ReplayRules: replayRules{parts.contracts, parts.saved}, ReplayService: parts.replayService,
+		Requests: fingerprint.Options{Versions: &fingerprint.Versions{Fetch: parts.saved.rules}},
 	})
 	if err != nil {
 		return nil, nil, err

@@ -18,17 +18,30 @@ import (
 	"github.com/opsledger/opsledger/ledger/contract"
 )
 
-// replayRules are the rules that contracts in force have about their results.
-type replayRules struct{ contracts contracts }
+// replayRules are the rules that contracts have about their results: those in force, and for tools that have none any more those of their
+// records.
+type replayRules struct {
+	contracts contracts
+	saved     *savedContracts
+}
 
-// MayShow reports what the tool's rule says; a tool without one leaves it to the policy. One that had a contract and has lost it may have had
-// a rule, too.
-func (r replayRules) MayShow(_ context.Context, v ledger.Viewer, op *ledger.Operation) bool {
-	c, declared := r.contracts.Declared(op.Tool)
-	if !declared {
-		return op.Fingerprint.Contract == ledger.DefaultContract(op.Tool).Version
+// MayShow reports what the tool's rule says; a tool without one leaves it to the policy. Where a tool has lost its contract, all have to
+// allow it under which the record was made and last judged; what can't be read may have had a rule.
+func (r replayRules) MayShow(ctx context.Context, v ledger.Viewer, op *ledger.Operation) bool {
+	caller := contract.Caller{Principal: v.Principal, Scope: v.Scope, Subject: v.Subject}
+	if c, declared := r.contracts.Declared(op.Tool); declared {
+		return c.Replay == nil || c.Replay.Allows(caller, op)
 	}
-	return c.Replay == nil || c.Replay.Allows(contract.Caller{Principal: v.Principal, Scope: v.Scope, Subject: v.Subject}, op)
+	for _, version := range []string{op.Fingerprint.Contract, op.Terms.ContractVersion} {
+		if version == ledger.DefaultContract(op.Tool).Version {
+			continue
+		}
+		c, err := r.saved.find(ctx, op.Tool, version)
+		if err != nil || c.Replay != nil && !c.Replay.Allows(caller, op) {
+			return false
+		}
+	}
+	return true
 }
 
 // replayService asks the platform's AuthorizationService.

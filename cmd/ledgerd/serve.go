@@ -95,7 +95,7 @@ func (p program) serve(ctx context.Context, c Config, secrets map[string]string)
 // flushBound is how long telemetry may take to go out when everything else has ended.
 const flushBound = 3 * time.Second
 
-// serveParts runs a server, then flushes telemetry and closes the store, whatever has happened before.
+// serveParts saves the contracts and runs a server, then flushes telemetry and closes the store, whatever has happened before.
 func (p program) serveParts(ctx context.Context, with parts, ready func(addresses)) (err error) {
 	served := false
 	defer func() {
@@ -109,6 +109,9 @@ func (p program) serveParts(ctx context.Context, with parts, ready func(addresse
 			with.log.Info("stopped")
 		}
 	}()
+	if with.saved, err = saveContracts(ctx, with.contracts, with.store, with.log); err != nil {
+		return ruleError("store", err.Error())
+	}
 	s, err := newServer(ctx, with)
 	if err != nil {
 		return err

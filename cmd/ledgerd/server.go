@@ -31,6 +31,8 @@ type contracts interface {
 	ledger.Contracts
 	Declared(tool ledger.Tool) (contract.Contract, bool)
 	Strict() bool
+	// Keep has those in force kept now, and others before they come into force.
+	Keep(keep func(*contract.Set) error) error
 }
 
 // reloader is a file, or several, that may change while the server runs.
@@ -45,9 +47,10 @@ type parts struct {
 	log            *slog.Logger
 	now            func() time.Time
 	telemetry      *telemetry
-	store          ledger.Store
+	store          database
 	policy         func() *authz.Policy
 	contracts      contracts
+	saved          *savedContracts
 	replayService  ledger.Replays // nil: nobody is asked
 	material       authz.MaterialSource
 	ring           *fingerprint.Ring

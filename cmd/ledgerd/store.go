@@ -29,6 +29,7 @@ import (
 // database is a store as start-up sees it.
 type database interface {
 	ledger.Store
+	ledger.ContractStore
 	Migrate(ctx context.Context) error
 }
 

@@ -50,6 +50,19 @@ func (s *Set) Declared(tool ledger.Tool) (Contract, bool) {
 	return c, ok
 }
 
+// Versions are those of all declared contracts, as a store keeps them.
+func (s *Set) Versions() []ledger.ContractVersion {
+	var all []ledger.ContractVersion
+	for _, tool := range s.Tools() {
+		c := s.tools[tool]
+		all = append(all, ledger.ContractVersion{Version: c.Version, Document: Encode(c)})
+	}
+	return all
+}
+
+// Keep has the set kept: it is the only one that there will ever be. See Source.Keep.
+func (s *Set) Keep(keep func(*Set) error) error { return keep(s) }
+
 // Strict reports whether tools without a contract are to be refused.
 func (s *Set) Strict() bool { return s.strict }
 

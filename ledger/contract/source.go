@@ -104,6 +104,7 @@ type Source struct {
 	mu      sync.Mutex // held while the files are read; guards what follows
 	inForce []File
 	failed  string // the last fault; "" while all is well
+	keep    func(*Set) error
 }
 
 var _ ledger.Contracts = (*Source)(nil)
@@ -141,18 +142,37 @@ func (s *Source) Declared(tool ledger.Tool) (Contract, bool) { return s.Current(
 // Strict reports whether tools without a contract are to be refused now.
 func (s *Source) Strict() bool { return s.Current().Strict() }
 
+// Keep has each set kept before it comes into force, so that what it judges can be judged by it later, also elsewhere: the one in force now
+// and, at each reload, the one that is to be. Where that fails, what is in force stays, as it does for a broken file. At a reload that
+// finds nothing changed, keep is called with what is in force: it is there again soon where what keeps it has lost it.
+func (s *Source) Keep(keep func(*Set) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := keep(s.Current()); err != nil {
+		return err
+	}
+	s.keep = keep
+	return nil
+}
+
 // Reload reads them now and puts changed and good contracts into force. After an error what is in force stays.
 func (s *Source) Reload() (changed bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	files, err := readStable(s.path)
 	if err == nil && same(files, s.inForce) {
+		if s.keep != nil {
+			_ = s.keep(s.Current()) // it was kept once; the next look does it again
+		}
 		s.settle(nil)
 		return false, nil
 	}
 	var set *Set
 	if err == nil {
 		set, err = ParseFiles(files...)
+	}
+	if err == nil && s.keep != nil {
+		err = s.keep(set)
 	}
 	if err != nil {
 		s.settle(err)

@@ -76,6 +76,65 @@ func TestABrokenFileKeepsTheLastGoodContracts(t *testing.T) {
 	}
 }
 
+// A set that could not be kept is not in force: what it judges could not be judged by it again.
+func TestOnlyWhatIsKeptComesIntoForce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "contracts.yaml")
+	write(t, path, unsafeTool)
+	var told []error
+	s, err := Open(path, func(err error) { told = append(told, err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	down := errors.New("down")
+	failing := down
+	var kept []ledger.ContractVersion
+	keep := func(set *Set) error {
+		if before, _ := s.Contract("t"); failing == nil && len(kept) == 1 && before.Version != kept[0].Version {
+			t.Error("it was in force before it was kept")
+		}
+		if failing == nil {
+			kept = append(kept, set.Versions()...)
+		}
+		return failing
+	}
+	if err := s.Keep(keep); !errors.Is(err, down) {
+		t.Errorf("at the start: %v", err)
+	}
+	failing = nil
+	if err := s.Keep(keep); err != nil || len(kept) != 1 {
+		t.Fatalf("at the start: %v, %v", kept, err)
+	}
+	write(t, path, readTool)
+	failing = down
+	for range 2 {
+		if changed, err := s.Reload(); changed || !errors.Is(err, down) {
+			t.Errorf("changed %v, error %v", changed, err)
+		}
+		if c, _ := s.Contract("t"); c.Effect != ledger.Unsafe {
+			t.Errorf("%s in force", c.Effect)
+		}
+	}
+	failing = nil
+	if changed, err := s.Reload(); !changed || err != nil || len(kept) != 2 {
+		t.Fatalf("changed %v, error %v, kept %v", changed, err, kept)
+	}
+	if c, err := Decode(kept[1].Document); err != nil || c.Effect != ledger.Read || c.Version != kept[1].Version {
+		t.Errorf("%v in force, %v", c.Effect, err)
+	}
+	// What is in force is kept again and again; that it can't be now is no fault of the file.
+	for _, failing = range []error{nil, down} {
+		if changed, err := s.Reload(); changed || err != nil {
+			t.Errorf("nothing new: changed %v, error %v", changed, err)
+		}
+	}
+	if len(kept) != 3 || kept[2].Version != kept[1].Version {
+		t.Errorf("kept: %v", kept)
+	}
+	if len(told) != 2 || !errors.Is(told[0], down) || told[1] != nil {
+		t.Errorf("told: %v", told)
+	}
+}
+
 func TestThereIsNoSourceWithoutAGoodFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "contracts.yaml")
 	if _, err := Open(path, nil); !errors.Is(err, fs.ErrNotExist) {

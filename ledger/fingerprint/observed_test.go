@@ -3,6 +3,7 @@
 package fingerprint
 
 import (
+	"context"
 	"errors"
 	"testing"
 
@@ -121,10 +122,12 @@ func TestObservationsThatSayNothing(t *testing.T) {
 		}
 	}
 	// The record's own contract reads what is shown: under it the field was no money.
-	earlier := func(version string) (Rules, bool) {
-		rules, err := NewRules(map[string]Field{"amount": {Category: "amount"}}, nil)
-		return rules, err == nil && version == "v0"
-	}
+	earlier := Options{Versions: &Versions{Fetch: func(_ context.Context, _ ledger.Tool, version string) (Rules, error) {
+		if version != "v0" {
+			return Rules{}, ledger.ErrRecordTooNew
+		}
+		return NewRules(map[string]Field{"amount": {Category: "amount"}}, nil)
+	}}}
 	old, err := NewRequest(ring, ledger.Claim{}, ledger.Contract{Version: "v0", Fields: map[string]ledger.RequestField{"amount": {Category: "amount"}}}, []byte(`{"amount":"5.00"}`))
 	if err != nil {
 		t.Fatal(err)
@@ -132,8 +135,15 @@ func TestObservationsThatSayNothing(t *testing.T) {
 	if stored, err = old.Fingerprint(nil); err != nil {
 		t.Fatal(err)
 	}
+	var lacking *ledger.Lacking
+	if _, err := earlier.VerifyObserved(ring, stored, contract, []byte(`{}`)); !errors.As(err, &lacking) {
+		t.Fatalf("before the record's contract is there: %v", err)
+	}
+	if err := lacking.Fetch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	for observed, want := range map[string]bool{`{"amount":"5.00"}`: true, `{"amount":5}`: false} {
-		if v, err := (Options{Rules: earlier}).VerifyObserved(ring, stored, contract, []byte(observed)); err != nil || v.OK() != want {
+		if v, err := earlier.VerifyObserved(ring, stored, contract, []byte(observed)); err != nil || v.OK() != want {
 			t.Errorf("%s: %v, %v", observed, v, err)
 		}
 	}

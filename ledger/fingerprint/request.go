@@ -14,60 +14,9 @@ import (
 // in force. The zero value knows spec 1 and the contract in force.
 type Options struct {
 	Specs Specs
-	// Rules of a contract that is neither in force nor remembered, by its version;
-	// not ok where it is not known. Nil: none is. A version has the same rules each
-	// time.
-	Rules func(version string) (rules Rules, ok bool)
-	// Versions remembers what this process has had in force; nil: nothing is
-	// remembered, and rules are made anew for each request.
+	// Versions are those of contracts that are not in force any more, or not in
+	// this process; nil: none is known, and rules are made anew for each request.
 	Versions *Versions
-}
-
-// Versions are the rules of the contracts that a process has had in force, by
-// tool and version. The zero value has none.
-type Versions struct{ made sync.Map }
-
-// version names a contract; one of a tool is always the same.
-type version struct {
-	tool   ledger.Tool
-	digest string
-}
-
-// inForce are the rules of the contract in force.
-func (o Options) inForce(contract ledger.Contract) (Rules, error) {
-	// Tools without a contract have no rules, and names that callers choose.
-	if o.Versions == nil || contract.Version == ledger.DefaultContract(contract.Tool).Version {
-		return RulesOf(contract)
-	}
-	of := version{contract.Tool, contract.Version}
-	if rules, ok := o.Versions.made.Load(of); ok {
-		return rules.(Rules), nil
-	}
-	rules, err := RulesOf(contract)
-	if err == nil {
-		o.Versions.made.Store(of, rules)
-	}
-	return rules, err
-}
-
-// rulesOf finds the rules of a version: that of the contract in force, of no
-// contract, or one of earlier.
-func (o Options) rulesOf(digest string, contract ledger.Contract, inForce Rules) (Rules, bool) {
-	switch digest {
-	case contract.Version:
-		return inForce, true
-	case ledger.DefaultContract(contract.Tool).Version:
-		return Rules{}, true
-	}
-	if o.Versions != nil {
-		if rules, ok := o.Versions.made.Load(version{contract.Tool, digest}); ok {
-			return rules.(Rules), true
-		}
-	}
-	if o.Rules == nil {
-		return Rules{}, false
-	}
-	return o.Rules(digest)
 }
 
 // Request is what one key stands for, as the core compares it: a
@@ -116,7 +65,7 @@ func NewRequest(ring *Ring, claim ledger.Claim, contract ledger.Contract, reques
 
 // NewRequest is [NewRequest] with what is known besides.
 func (o Options) NewRequest(ring *Ring, claim ledger.Claim, contract ledger.Contract, requestJSON []byte) (*Request, error) {
-	rules, err := o.inForce(contract)
+	rules, err := o.Versions.inForce(contract)
 	if err != nil {
 		return nil, err
 	}
@@ -185,39 +134,28 @@ func (r *Request) Misfit() error {
 }
 
 // Fingerprint digests the request as a record was, or with nil as new records
-// are. A spec that is not known here, or a secret that the ring lacks, is
-// [ledger.ErrRecordTooNew]: nothing can be said then, least of all "different".
-// So is a contract that is not known, unless the one in force finds the request
-// to be the record's. An [*Error] is a request that does not fit the declared
-// types.
+// are. A spec or contract that is not known here, or a secret that the ring
+// lacks, is [ledger.ErrRecordTooNew]: nothing can be said then, least of all
+// "different". A [*ledger.Lacking] is a contract that has to be fetched first. An
+// [*Error] is a request that does not fit the declared types.
 func (r *Request) Fingerprint(like *ledger.Fingerprint) (ledger.Fingerprint, error) {
 	want := form{r.options.Specs.Write(), r.contract.Version}
 	if like != nil {
 		want = form{int(like.Spec), like.Contract}
 	}
-	rules, known := r.options.rulesOf(want.contract, r.contract, r.rules)
-	if r.options.Specs.Check(want.spec) != nil {
-		return ledger.Fingerprint{}, ledger.ErrRecordTooNew
-	}
 	secret, err := r.ring.secretOf(like)
+	if err != nil || r.options.Specs.Check(want.spec) != nil {
+		return ledger.Fingerprint{}, ledger.ErrRecordTooNew
+	}
+	rules, err := r.options.Versions.rulesOf(want.contract, r.contract, r.rules)
 	if err != nil {
-		return ledger.Fingerprint{}, ledger.ErrRecordTooNew
+		return ledger.Fingerprint{}, err
 	}
-	as := want
-	if !known {
-		as.contract, rules = r.contract.Version, r.rules
-	}
-	canonical, err := r.in(as, rules)
-	switch {
-	case err != nil && !known:
-		return ledger.Fingerprint{}, ledger.ErrRecordTooNew
-	case err != nil:
+	canonical, err := r.in(want, rules)
+	if err != nil {
 		return ledger.Fingerprint{}, err
 	}
 	f := Digest(canonical, r.relations, secret)
-	if !known && f.Digest != like.Digest {
-		return ledger.Fingerprint{}, ledger.ErrRecordTooNew
-	}
 	return ledger.Fingerprint{
 		Spec: uint16(f.Spec), SecretID: f.SecretID, Contract: want.contract, Digest: f.Digest, Categories: f.Categories,
 	}, nil
@@ -252,17 +190,21 @@ func (r *Request) SubjectDigests() [][]byte { return r.ring.SubjectDigests(r.sub
 // own field names, with what a record's request asked for, in the categories
 // that the contract in force lists in verify. It is read under the record's own
 // spec and contract. An error is an [*Error] about observedJSON,
-// [ledger.ErrRecordTooNew] if nothing can be compared, or says that the
-// contract's declarations can't be used.
+// [ledger.ErrRecordTooNew] if nothing can be compared, a [*ledger.Lacking] if the
+// record's contract has to be fetched first, or says that the contract's
+// declarations can't be used.
 func (o Options) VerifyObserved(ring *Ring, stored ledger.Fingerprint, contract ledger.Contract, observedJSON []byte) (Verification, error) {
-	inForce, err := o.inForce(contract)
+	inForce, err := o.Versions.inForce(contract)
 	if err != nil {
 		return Verification{}, err
 	}
-	rules, known := o.rulesOf(stored.Contract, contract, inForce)
 	secret, err := ring.Secret(stored.SecretID)
-	if err != nil || !known || o.Specs.Check(int(stored.Spec)) != nil {
+	if err != nil || o.Specs.Check(int(stored.Spec)) != nil {
 		return Verification{}, ledger.ErrRecordTooNew
+	}
+	rules, err := o.Versions.rulesOf(stored.Contract, contract, inForce)
+	if err != nil {
+		return Verification{}, err
 	}
 	observed, err := o.Specs.canonicalize(int(stored.Spec), observedJSON, rules, true)
 	if err != nil {

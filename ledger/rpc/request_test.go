@@ -4,6 +4,7 @@ package rpc_test
 
 import (
 	"bytes"
+	"context"
 	"strings"
 	"testing"
 
@@ -85,18 +86,29 @@ func TestMisfitsNameTheFieldAndStoreNothing(t *testing.T) {
 // A contract that changes makes neither a conflict nor a match of what was claimed before.
 func TestRetriesAreJudgedByTheContractOfTheirRecord(t *testing.T) {
 	before, now := typed("v1", map[string]ledger.RequestField{"amount": {Category: "amount"}}), typed("v2", payment)
-	rules := func(version string) (fingerprint.Rules, bool) {
-		r, err := fingerprint.RulesOf(before)
-		return r, err == nil && version == "v1"
+	fetching := func(why error) fingerprint.Options {
+		return fingerprint.Options{Versions: &fingerprint.Versions{Fetch: func(_ context.Context, tool ledger.Tool, version string) (fingerprint.Rules, error) {
+			if tool != "charge" || version != "v1" {
+				t.Errorf("asked for version %s of %s", version, tool)
+			}
+			if why != nil {
+				return fingerprint.Rules{}, why
+			}
+			return fingerprint.RulesOf(before)
+		}}}
 	}
 	for name, c := range map[string]struct {
 		other    bool // another process, that has only the new contract in force
 		requests fingerprint.Options
-		known    bool
+		// code and reason where nothing can be said.
+		code   codes.Code
+		reason string
 	}{
-		"the process that had it in force": {false, fingerprint.Options{}, true},
-		"a process that can look it up":    {true, fingerprint.Options{Rules: rules}, true},
-		"a process that does not know it":  {true, fingerprint.Options{}, false},
+		"the process that had it in force": {false, fingerprint.Options{}, codes.OK, ""},
+		"a process that can look it up":    {true, fetching(nil), codes.OK, ""},
+		"a process that can't look it up":  {true, fingerprint.Options{}, codes.FailedPrecondition, "RECORD_TOO_NEW"},
+		"a process that does not find it":  {true, fetching(ledger.ErrRecordTooNew), codes.FailedPrecondition, "RECORD_TOO_NEW"},
+		"a process that can't look now":    {true, fetching(ledger.ErrStoreUnavailable), codes.Unavailable, "STORE_UNAVAILABLE"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, setup{contracts: contracts{"charge": before}})
@@ -111,14 +123,14 @@ func TestRetriesAreJudgedByTheContractOfTheirRecord(t *testing.T) {
 				w = newWorld(t, setup{store: w.store, contracts: w.contracts, requests: c.requests})
 			}
 			answer, err := w.client.Claim(as(t, "agent-a"), w.charge("key-1", request))
-			if !c.known {
-				refused(t, err, codes.FailedPrecondition, "RECORD_TOO_NEW")
+			if c.reason != "" {
+				refused(t, err, c.code, c.reason)
 			} else if err != nil || answer.GetUnknown() == nil {
 				t.Errorf("unchanged: %v, %v", answer, err)
 			}
 			_, err = w.client.Claim(as(t, "agent-a"), w.charge("key-1", `{"amount":"1250.00","to":"A"}`))
-			if !c.known {
-				refused(t, err, codes.FailedPrecondition, "RECORD_TOO_NEW")
+			if c.reason != "" {
+				refused(t, err, c.code, c.reason)
 			} else if conflict := detail[*pb.FingerprintConflict](refused(t, err, codes.FailedPrecondition, "FINGERPRINT_CONFLICT")); !cmp.Equal(conflict.GetCategories(), []string{"amount"}) {
 				t.Errorf("changed: %v", conflict)
 			}
@@ -129,8 +141,8 @@ func TestRetriesAreJudgedByTheContractOfTheirRecord(t *testing.T) {
 					Result: &pb.Result{Resource: &pb.ResourceRef{Id: "ch_1"}}, ObservedJson: []byte(`{"amount":"1,250.00"}`),
 				}}},
 			})
-			if !c.known {
-				refused(t, err, codes.FailedPrecondition, "RECORD_TOO_NEW")
+			if c.reason != "" {
+				refused(t, err, c.code, c.reason)
 			} else if err != nil || done.GetOperation().GetState() != pb.State_STATE_COMPLETED {
 				t.Errorf("found: %v, %v", done, err)
 			}
