@@ -161,7 +161,6 @@ func watch(t *testing.T, store string) *watched {
     request: {fields: {note: {category: body}, to: {category: recipient}}} # noteFields
     recovery: {method: probe, probe: external, key_retention: 24h, effect_within: 120s, verify: [body]}
     replay: {schemas: ["note.write.result/1"], result_attributes: [etag]}
-  ` + planted + `: {effect: unsafe}
 `
 	if err := os.WriteFile(contracts, []byte(declared), 0o600); err != nil {
 		t.Fatal(err)
