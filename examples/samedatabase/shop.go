@@ -57,41 +57,69 @@ type shop struct {
 	pool      *pgxpool.Pool
 	contracts ledger.Contracts
 	ring      *fingerprint.Ring
+	// store keeps what orders.place has ever declared: an order is judged by what was declared when its key was first claimed.
+	store    *postgres.Store
+	versions fingerprint.Versions
 	// beforeCommit, if set, runs when all is written.
 	beforeCommit func() error
 }
 
 // open makes the tables, the ledger's by its own migrations, and connects.
 func open(ctx context.Context, dsn string, ring *fingerprint.Ring) (*shop, error) {
-	contracts, err := contract.Parse("contracts.yaml", contractsFile)
+	declared, err := contract.Parse("contracts.yaml", contractsFile)
 	if err != nil {
 		return nil, err
 	}
+	return openWith(ctx, dsn, ring, declared)
+}
+
+func openWith(ctx context.Context, dsn string, ring *fingerprint.Ring, declared *contract.Set) (*shop, error) {
 	pool, err := pgxpool.New(ctx, onPath(dsn, "public,opsledger"))
 	if err != nil {
 		return nil, err
 	}
-	s := &shop{pool: pool, contracts: contracts, ring: ring}
-	if err := s.migrate(ctx, dsn); err != nil {
+	store, err := postgres.Open(ctx, onPath(dsn, "opsledger"), postgres.Options{MaxConns: 1})
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	s := &shop{pool: pool, contracts: declared, ring: ring, store: store}
+	s.versions.Fetch = s.declaredBefore
+	if err = s.migrate(ctx); err == nil {
+		err = store.SaveContracts(ctx, declared.Versions()) // before anything is claimed under them
+	}
+	if err != nil {
 		s.close()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *shop) close() { s.pool.Close() }
+func (s *shop) close() {
+	_ = s.store.Close() // it never fails
+	s.pool.Close()
+}
 
-func (s *shop) migrate(ctx context.Context, dsn string) error {
+// declaredBefore finds an earlier version of the contract, or one of another release of the shop.
+func (s *shop) declaredBefore(ctx context.Context, _ ledger.Tool, version string) (fingerprint.Rules, error) {
+	document, err := s.store.SavedContract(ctx, version)
+	if err != nil {
+		return fingerprint.Rules{}, err
+	}
+	c, err := contract.Decode(document)
+	if err != nil { // it is not there, or of a later release of the ledger
+		return fingerprint.Rules{}, ledger.ErrRecordTooNew
+	}
+	return fingerprint.RulesOf(c.Contract)
+}
+
+func (s *shop) migrate(ctx context.Context) error {
 	for _, sql := range []string{createSchema, createOrders} {
 		if _, err := s.pool.Exec(ctx, sql); err != nil {
 			return err
 		}
 	}
-	store, err := postgres.Open(ctx, onPath(dsn, "opsledger"), postgres.Options{MaxConns: 1})
-	if err != nil {
-		return err
-	}
-	return errors.Join(store.Migrate(ctx), store.Close())
+	return s.store.Migrate(ctx)
 }
 
 // onPath adds a search_path to a DSN of either form.
@@ -169,7 +197,7 @@ func (s *shop) claim(ctx context.Context, l *ledger.Ledger, claimID ledger.Claim
 		return ledger.Answer{}, err
 	}
 	contract, _ := l.Contract(claim.Key.Tool)
-	request, err := fingerprint.NewRequest(s.ring, claim, contract, text)
+	request, err := fingerprint.Options{Versions: &s.versions}.NewRequest(s.ring, claim, contract, text)
 	if err != nil {
 		return ledger.Answer{}, err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/opsledger/opsledger/ledger"
+	"github.com/opsledger/opsledger/ledger/contract"
 	"github.com/opsledger/opsledger/ledger/postgres"
 	"github.com/opsledger/opsledger/test/pgtest"
 )
@@ -273,4 +274,44 @@ func TestManyAtOnce(t *testing.T) {
 		t.Errorf("%d placed it, want 1", first)
 	}
 	b.want(t, 1)
+}
+
+// A release of the shop that declares something else judges what was claimed before by what was declared then.
+func TestOrdersOfAnEarlierContract(t *testing.T) {
+	b := newBench(t, pgtest.Get(t))
+	first, err := b.place(t.Context(), chair)
+	if err != nil {
+		t.Fatal(err)
+	}
+	declared, err := contract.Parse("contracts.yaml", []byte("tools: {orders.place: {effect: unsafe, request: {ignore: [cents]}}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	later, err := openWith(t.Context(), b.dsn, b.ring, declared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(later.close)
+	again, err := later.place(t.Context(), chair)
+	if err != nil || !again.Replayed || again.Order != first.Order {
+		t.Errorf("the same order: %v, %v", again, err)
+	}
+	dearer := chair
+	dearer.Cents++
+	if _, err := later.place(t.Context(), dearer); !errors.Is(err, ledger.ErrFingerprintConflict) {
+		t.Errorf("another price, which did count: %v", err)
+	}
+	b.want(t, 1)
+	fresh := dearer
+	fresh.Key = "basket-18"
+	if _, err := later.place(t.Context(), fresh); err != nil {
+		t.Fatal(err)
+	}
+	fresh.Cents++ // no longer counts
+	if r, err := later.place(t.Context(), fresh); err != nil || !r.Replayed {
+		t.Errorf("under the contract in force: %v, %v", r, err)
+	}
+	if _, err := b.place(t.Context(), fresh); err != nil {
+		t.Errorf("at the earlier release, which never knew it: %v", err)
+	}
 }

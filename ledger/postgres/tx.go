@@ -62,6 +62,8 @@ var _ ledger.Store = (*TxStore)(nil)
 //   - Who waits in another Ledger for the operation (Await) is not woken; it finds the change at its next look after COMMIT.
 //   - A write does not go on when the context ends; within a statement, that ends the connection, and with it the transaction.
 //   - Each call has the database's time of that call, not one time for the transaction.
+//   - Contracts that change are the caller's: Store.SaveContracts keeps each version before anything is claimed under it, and
+//     fingerprint.Versions finds the one that a record was made with. One that can't be found makes the record ledger.ErrRecordTooNew.
 //
 // What decide refuses, ledger.ErrOperationNotFound and ledger.ErrRecordTooNew leave the transaction as it was before the store was called,
 // without new locks, and it may go on. After any other error nothing of the call is in it, and it must be rolled back: what the server
