@@ -173,6 +173,17 @@ const contractsText = `tools:
     lease: {default: 30s, max: 60s, total: 60s}
     request: {fields: {p: {type: money}, at: {type: timestamp}}, ignore: [trace_id, sent_at, /order/sdk]}
     recovery: {method: probe, probe: external, key_retention: 24h, effect_within: 60s, verify: []}
+  note.keep:
+    effect: keyed
+    lease: {default: 30s, max: 60s, total: 60s}
+    attributes: [order_id]
+    recovery: {method: probe, probe: external, key_retention: 24h, effect_within: 60s, verify: []}
+    replay: {payload_limit: 1KiB, schemas: [note/1, note/2], result_attributes: [etag, title]}
+  account.topup:
+    effect: keyed
+    lease: {default: 30s, max: 60s, total: 60s}
+    request: {fields: {p: {type: money, category: amount}, amount: {type: money, currency: currency, category: amount}, currency: {category: amount}}}
+    recovery: {method: probe, probe: external, key_retention: 24h, effect_within: 60s, verify: [amount]}
   file.delete:
     effect: keyed
     lease: {default: 30s, max: 60s, total: 60s}
