@@ -171,7 +171,7 @@ const contractsText = `tools:
   order.place:
     effect: keyed
     lease: {default: 30s, max: 60s, total: 60s}
-    request: {fields: {p: {type: money}, at: {type: timestamp}}, ignore: [trace_id, sent_at, /order/sdk]}
+    request: {fields: {p: {type: money}, at: {type: timestamp}}, ignore: [trace_id, sent_at, /order/sdk, /sdk/createdAt]}
     recovery: {method: probe, probe: external, key_retention: 24h, effect_within: 60s, verify: []}
   note.keep:
     effect: keyed
@@ -182,7 +182,12 @@ const contractsText = `tools:
   account.topup:
     effect: keyed
     lease: {default: 30s, max: 60s, total: 60s}
-    request: {fields: {p: {type: money, category: amount}, amount: {type: money, currency: currency, category: amount}, currency: {category: amount}}}
+    request: {fields: {p: {type: money, category: amount}}}
+    recovery: {method: probe, probe: external, key_retention: 24h, effect_within: 60s, verify: [amount]}
+  account.debit:
+    effect: keyed
+    lease: {default: 30s, max: 60s, total: 60s}
+    request: {fields: {amount: {type: money, currency: currency, category: amount}, currency: {category: amount}}}
     recovery: {method: probe, probe: external, key_retention: 24h, effect_within: 60s, verify: [amount]}
   file.delete:
     effect: keyed
