@@ -58,6 +58,9 @@ func (s *Server) Claim(ctx context.Context, req *pb.ClaimRequest) (*pb.ClaimResp
 		return nil, s.fail(ctx, err, show)
 	}
 	s.metrics.claimed(ctx, tool, claimOutcomes[answer.Outcome])
+	if s.lookAlike(cmd, id, request, answer) {
+		s.metrics.lookedAlike(ctx, tool)
+	}
 	if g := answer.Grant; g != nil { // the caller counts from when it sent the call, which has waited here
 		g.Lease += waited
 		if g.SendWithin > 0 {

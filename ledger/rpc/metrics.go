@@ -34,6 +34,7 @@ const otherTool = "other"
 // metrics of what callers ask for. Labels are closed enumerations and declared tools, nothing else.
 type metrics struct {
 	claims   metric.Int64Counter
+	alike    metric.Int64Counter
 	refused  metric.Int64Counter
 	replays  metric.Int64Counter
 	duration metric.Float64Histogram
@@ -44,7 +45,7 @@ func newMetrics(meter metric.Meter) (*metrics, error) {
 		meter = otel.Meter("github.com/opsledger/opsledger/ledger/rpc")
 	}
 	m := &metrics{}
-	var errs [4]error
+	var errs [5]error
 	m.claims, errs[0] = meter.Int64Counter("ledger.claims", metric.WithUnit("{claim}"),
 		metric.WithDescription("Claims, by what they were told."))
 	m.refused, errs[1] = meter.Int64Counter("ledger.transitions.rejected", metric.WithUnit("{command}"),
@@ -54,6 +55,8 @@ func newMetrics(meter metric.Meter) (*metrics, error) {
 	m.duration, errs[3] = meter.Float64Histogram("ledger.operation.duration", metric.WithUnit("s"),
 		metric.WithDescription("From the first claim of an operation to its end, where a call of this service ended it."),
 		metric.WithExplicitBucketBoundaries(0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300, 1800, 3600, 21600, 86400))
+	m.alike, errs[4] = meter.Int64Counter("ledger.claims.look_alike", metric.WithUnit("{claim}"),
+		metric.WithDescription("Operations whose request is that of another key of the same scope, subject, task and tool, among the last that this instance saw."))
 	return m, errors.Join(errs[:]...)
 }
 
@@ -74,6 +77,10 @@ func claimRefused(err error) string {
 
 func (m *metrics) claimed(ctx context.Context, tool, outcome string) {
 	m.claims.Add(ctx, 1, metric.WithAttributes(attribute.String(labelTool, tool), attribute.String(labelOutcome, outcome)))
+}
+
+func (m *metrics) lookedAlike(ctx context.Context, tool string) {
+	m.alike.Add(ctx, 1, metric.WithAttributes(attribute.String(labelTool, tool)))
 }
 
 func (m *metrics) rejected(ctx context.Context, reason string) {

@@ -42,7 +42,7 @@ type Options struct {
 	Requests fingerprint.Options
 }
 
-// Server implements LedgerService. It holds no state of its own besides what its limiter counts, and is safe for concurrent use.
+// Server implements LedgerService. It holds no state of its own besides what its limiter and one metric count, and is safe for concurrent use.
 type Server struct {
 	pb.UnimplementedLedgerServiceServer
 
@@ -58,6 +58,7 @@ type Server struct {
 	// rules and service judge replays; nil: none does.
 	rules, service ledger.Replays
 	requests       fingerprint.Options
+	alike          *lookAlikes
 }
 
 // New makes a server.
@@ -80,7 +81,7 @@ func New(l *ledger.Ledger, policy ledger.Policy, ring *fingerprint.Ring, identif
 	}
 	return &Server{
 		ledger: l, policy: policy, ring: ring, identify: identify, log: o.Log, metrics: m, strict: o.Strict, validFor: o.ToolValidFor, rules: o.ReplayRules, service: o.ReplayService,
-		limiter: o.Limiter, requests: o.Requests,
+		limiter: o.Limiter, requests: o.Requests, alike: newLookAlikes(),
 	}, nil
 }
 
