@@ -32,6 +32,8 @@ const (
 	canaryMalform  = "canary-MALFORMED"
 	canaryDropped  = "canary-DROPPED"
 	canaryObserved = "canary-OBSERVED"
+	canaryFilled   = "canary-FILLED"
+	canaryReason   = "canary-REASON"
 
 	canaryTask      = "canary-TASK"
 	canarySummary   = "canary-SUMMARY"
@@ -44,6 +46,7 @@ const (
 	canaryPayload   = "canary-PAYLOAD"
 	canaryMessage   = "canary-MESSAGE"
 	canaryDetail    = "canary-DETAIL"
+	canarySource    = "canary-SOURCE"
 
 	// planted is the leak: the name of a tool, which every source may show, and what else is stored and shown in clear.
 	planted = "canary-leak"
@@ -63,13 +66,15 @@ const (
 
 // canaries and where the contract has them stand in clear: what operators are meant to see of an operation (task, summary, declared
 // attributes, who works on it), and what came of it: the resource, the target's code, declared attributes of a result, a payload under a
-// declared schema, what a failure and a refusal say. A tool's name stands everywhere, and is no canary but the leak.
+// declared schema, what a failure and a refusal say, and where evidence is from. A tool's name stands everywhere, and is no canary but the leak.
 var canaries = map[string]whereabouts{
 	canaryKey: nowhere, canaryTo: nowhere, canaryBody: nowhere, canaryField: nowhere, canaryInvalid: nowhere, canaryOverlong: nowhere,
 	canarySubject: nowhere, canaryToken: nowhere, canaryHeader: nowhere, canaryMalform: nowhere, canaryDropped: nowhere, canaryObserved: nowhere,
+	canaryFilled: nowhere, canaryReason: nowhere,
 
 	canaryTask: stored, canarySummary: stored, canaryAttribute: stored, canaryWorker: stored,
 	canaryCode: stored, canaryETag: stored, canaryPayload: stored, canaryMessage: stored, canaryDetail: stored,
+	canarySource:   stored,
 	canaryResource: inConflicts, canaryURI: inConflicts,
 }
 

@@ -12,7 +12,6 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -26,10 +25,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/opsledger/opsledger/test/faultproxy"
 	"github.com/opsledger/opsledger/test/pgtest"
@@ -120,6 +119,7 @@ type watched struct {
 	answers  []byte
 	statuses []byte
 	scraped  []byte
+	fields   map[protoreflect.FullName]bool // of requests, that have carried a canary
 	// open are SQLite's files as they were before each end of ledgerd: after it the log beside the database is gone.
 	open  map[string][]byte
 	stops int
@@ -128,7 +128,7 @@ type watched struct {
 // watch starts a ledgerd at the debug level, with traces, on a database that logs every statement.
 func watch(t *testing.T, store string) *watched {
 	t.Helper()
-	w := &watched{dir: t.TempDir(), open: map[string][]byte{}}
+	w := &watched{dir: t.TempDir(), open: map[string][]byte{}, fields: map[protoreflect.FullName]bool{}}
 	o := nodeOptions{failpoints: "rpc.claim.before-commit=off"}
 	if store == "sqlite" {
 		w.env = newStore(t, store)
@@ -257,6 +257,9 @@ func (w *watched) keepStatus(ctx context.Context, method string, req, reply any,
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if m, ok := req.(proto.Message); ok {
+		w.carried(m.ProtoReflect())
+	}
 	w.statuses = fmt.Appendf(w.statuses, "%s %s %v %v %v\n", method, told, err, header, trailer)
 	w.answers = append(w.answers, answer...)
 	return err
@@ -344,54 +347,3 @@ func files(t *testing.T, dir, pattern string) map[string][]byte {
 	}
 	return all
 }
-
-// startCollector receives OTLP over gRPC and appends each export to a file, as it came: the texts of a protobuf message are in clear.
-func startCollector(t *testing.T, path string) (endpoint string) {
-	t.Helper()
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := grpc.NewServer(grpc.ForceServerCodecV2(rawCodec{}), grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
-		var export []byte
-		if err := stream.RecvMsg(&export); err != nil {
-			return err
-		}
-		if _, err := file.Write(export); err != nil {
-			return err
-		}
-		return stream.SendMsg(&[]byte{}) // an empty ExportTraceServiceResponse: all is well
-	}))
-	go func() { _ = s.Serve(l) }() // ends with Stop
-	t.Cleanup(func() {
-		s.Stop()
-		_ = file.Close()
-	})
-	return "http://" + l.Addr().String()
-}
-
-// rawCodec passes messages as bytes.
-type rawCodec struct{}
-
-func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
-	b, ok := v.(*[]byte)
-	if !ok {
-		return nil, errors.New("not bytes")
-	}
-	return mem.BufferSlice{mem.SliceBuffer(*b)}, nil
-}
-
-func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
-	b, ok := v.(*[]byte)
-	if !ok {
-		return errors.New("not bytes")
-	}
-	*b = data.Materialize()
-	return nil
-}
-
-func (rawCodec) Name() string { return "proto" }

@@ -40,6 +40,7 @@ func TestC67(t *testing.T) {
 	each(t, func(t *testing.T, shared *env) {
 		w := watch(t, shared.store)
 		claimIDs := drive(t, w)
+		wantAllCarried(t, w)
 		w.stop(t)
 
 		sources := w.sources(t)
@@ -235,9 +236,10 @@ func drive(t *testing.T, w *watched) (claimIDs []string) {
 	agent.markUnknown(t, g.GetOperationId(), unknown.GetClaimId())
 	wantOutcome(t, claim(again(unknown), codes.OK), "UNKNOWN")
 	evidence := found("note", "N-3", `{"note":"`+canaryObserved+`"}`, time.Now())
+	evidence.Source = canarySource
 	settled := w.caller(t, reconciler).reconcile(t, g.GetOperationId(), 0, evidence)
 	wantState(t, settled.GetOperation(), pb.State_STATE_UNKNOWN, pb.Custody_CUSTODY_QUEUED, pb.QueueReason_QUEUE_REASON_EVIDENCE_MISMATCH)
-	w.caller(t, reconciler).reconcile(t, g.GetOperationId(), 0, &pb.Evidence{Finding: &pb.Evidence_NotFound{NotFound: &pb.NotFound{}}})
+	w.caller(t, reconciler).reconcile(t, g.GetOperationId(), 0, &pb.Evidence{Finding: &pb.Evidence_NotAccepted{NotAccepted: &pb.NotAccepted{Reason: canaryReason}}})
 
 	// Who may not call, and who may not see.
 	if _, err := w.caller(t, "spiffe://other.test/agent/billing").tryClaim(t, canaryClaim(t)); status.Code(err) != codes.Unauthenticated {
@@ -247,6 +249,7 @@ func drive(t *testing.T, w *watched) (claimIDs []string) {
 		t.Errorf("a worker's BeginCheck was answered %v", err)
 	}
 
+	fillAll(t, w)
 	insertRaces(t, w)
 	w.scrape(t)
 
