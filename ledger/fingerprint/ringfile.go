@@ -24,6 +24,7 @@ import (
 // a secret may stand in the wrong place.
 func ParseRing(file string, data []byte) (*Ring, error) {
 	// The document is walked as nodes: the decoder's own errors quote values.
+	f := ringFile{name: file}
 	var document yaml.Node
 	if err := yaml.Load(data, &document); err != nil {
 		line := 0
@@ -31,9 +32,8 @@ func ParseRing(file string, data []byte) (*Ring, error) {
 		if errors.As(err, &load) {
 			line = load.Mark.Line
 		}
-		return nil, ringError(file, line, "", "must be one valid YAML document")
+		return nil, f.failAt(line, "", "must be one valid YAML document")
 	}
-	f := ringFile{name: file}
 	root := &document
 	if root.Kind == yaml.DocumentNode && len(root.Content) == 1 {
 		root = root.Content[0]
@@ -50,18 +50,25 @@ func ParseRing(file string, data []byte) (*Ring, error) {
 	if list.Kind != yaml.SequenceNode || len(list.Content) == 0 {
 		return nil, f.fail(list, "secrets", "must be a list with at least one entry")
 	}
-	secrets := make([]Secret, 0, len(list.Content))
+	secrets, places := make([]Secret, 0, len(list.Content)), map[string]string{}
 	for i, node := range list.Content {
 		s, err := f.secret(node, fmt.Sprintf("secrets[%d]", i))
 		if err != nil {
 			return nil, err
 		}
-		secrets = append(secrets, s)
+		secrets, places[s.id] = append(secrets, s), f.place(node.Line)
 	}
 	ring, err := NewRing(primary, secrets...)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+	var fault *ringFault
+	switch {
+	case errors.As(err, &fault) && fault.entry < 0:
+		return nil, f.fail(top["primary"], fault.at(), fault.rule)
+	case errors.As(err, &fault):
+		return nil, f.fail(list.Content[fault.entry], fault.at(), fault.rule)
+	case err != nil:
+		return nil, err
 	}
+	ring.current.Load().places = places
 	return ring, nil
 }
 
@@ -124,16 +131,20 @@ func (f ringFile) text(node *yaml.Node, at string) (string, error) {
 	return node.Value, nil
 }
 
-func (f ringFile) fail(node *yaml.Node, at, rule string) error {
-	return ringError(f.name, node.Line, at, rule)
+func (f ringFile) fail(node *yaml.Node, at, rule string) error { return f.failAt(node.Line, at, rule) }
+
+func (f ringFile) failAt(line int, at, rule string) error {
+	place := f.place(line)
+	if at != "" {
+		place += ": " + at
+	}
+	return errors.New(place + ": " + rule)
 }
 
-func ringError(file string, line int, at, rule string) error {
-	if line > 0 {
-		file = fmt.Sprintf("%s:%d", file, line)
+// place is a line of the file; 0: the file.
+func (f ringFile) place(line int) string {
+	if line == 0 {
+		return f.name
 	}
-	if at != "" {
-		file += ": " + at
-	}
-	return errors.New(file + ": " + rule)
+	return fmt.Sprintf("%s:%d", f.name, line)
 }

@@ -12,8 +12,9 @@ import (
 	"maps"
 	"regexp"
 	"slices"
-	"strings"
 	"sync/atomic"
+
+	"github.com/opsledger/opsledger/ledger"
 )
 
 // MinSecretSize is the least length of a secret in bytes: HMAC-SHA-256 keys
@@ -60,46 +61,71 @@ func NewRandomSecret(id string) (Secret, error) {
 // ID names the secret in records, metrics and logs.
 func (s Secret) ID() string { return s.id }
 
-// Check is a check value: it tells two secrets apart that have one id, and shows
-// neither.
-type Check [8]byte
-
 // Check is the secret's check value. A store keeps that of each id, so that two
 // servers with different secrets under one id are found out before the second
 // one writes.
-func (s Secret) Check() Check { return Check(short(s.mac().sum(labelCheck, []byte(s.id)))) }
+func (s Secret) Check() ledger.SecretCheck {
+	return ledger.SecretCheck(short(s.mac().sum(labelCheck, []byte(s.id))))
+}
 
 // Ring is the set of secrets that a deployment's records were made with. It is
 // safe for concurrent use.
 type Ring struct{ current atomic.Pointer[secrets] }
+
+// MaxSecrets is how many a ring has at most: a subject is looked for under each
+// of them, and each id is a label of metrics.
+const MaxSecrets = 64
 
 // secrets are what a ring has at one time.
 type secrets struct {
 	primary string
 	byID    map[string]Secret
 	uses    map[string]*atomic.Uint64
+	// places are file and line of each id, for a ring out of a file.
+	places map[string]string
+}
+
+// ringFault is what is wrong with secrets that shall be one ring.
+type ringFault struct {
+	entry int    // of the secrets; -1: primary
+	field string // of the entry; "": the whole of it
+	rule  string
+}
+
+func (f *ringFault) Error() string { return f.at() + ": " + f.rule }
+
+func (f *ringFault) at() string {
+	switch {
+	case f.entry < 0:
+		return "primary"
+	case f.field == "":
+		return fmt.Sprintf("secrets[%d]", f.entry)
+	}
+	return fmt.Sprintf("secrets[%d].%s", f.entry, f.field)
 }
 
 // NewRing makes a ring. Every secret must be usable, ids and keys must differ,
-// and primary must be one of the ids.
+// primary must be one of the ids, and there are [MaxSecrets] at most.
 func NewRing(primary string, all ...Secret) (*Ring, error) {
 	now := &secrets{primary: primary, byID: make(map[string]Secret, len(all)), uses: make(map[string]*atomic.Uint64, len(all))}
 	for i, s := range all {
-		if s.key == nil {
-			return nil, fmt.Errorf("secrets[%d]: is not set", i)
-		}
-		if _, ok := now.byID[s.id]; ok {
-			return nil, fmt.Errorf("secrets[%d].id: is there twice", i)
+		switch _, twice := now.byID[s.id]; {
+		case s.key == nil:
+			return nil, &ringFault{i, "", "is not set"}
+		case twice:
+			return nil, &ringFault{i, "id", "is there twice"}
+		case i == MaxSecrets:
+			return nil, &ringFault{i, "", fmt.Sprintf("is one more than the %d that a ring may have", MaxSecrets)}
 		}
 		for _, other := range now.byID {
 			if bytes.Equal(other.key(), s.key()) {
-				return nil, fmt.Errorf("secrets[%d].secret: is the same as another one's", i)
+				return nil, &ringFault{i, "secret", "is the same as another one's"}
 			}
 		}
 		now.byID[s.id], now.uses[s.id] = s, new(atomic.Uint64)
 	}
 	if _, ok := now.byID[primary]; !ok {
-		return nil, errors.New("primary: is not the id of one of the secrets")
+		return nil, &ringFault{-1, "", "is not the id of one of the secrets"}
 	}
 	r := &Ring{}
 	r.current.Store(now)
@@ -111,10 +137,14 @@ func NewRing(primary string, all ...Secret) (*Ring, error) {
 // conflicts of records that it has made. Nothing is replaced then.
 func (r *Ring) Replace(next *Ring) error {
 	was, given := r.current.Load(), next.current.Load()
-	if changed := r.Conflicts(next.Checks()); len(changed) > 0 {
-		return fmt.Errorf("the secrets of the ids %s are others than before; a new secret needs a new id", strings.Join(changed, ", "))
+	var changed []error
+	for _, id := range r.Conflicts(next.Checks()) {
+		changed = append(changed, fmt.Errorf("%sthe secret of the id %s is another one than before; a new secret needs a new id", next.Place(id), id))
 	}
-	now := &secrets{primary: given.primary, byID: given.byID, uses: maps.Clone(given.uses)}
+	if len(changed) > 0 {
+		return errors.Join(changed...)
+	}
+	now := &secrets{primary: given.primary, byID: given.byID, uses: maps.Clone(given.uses), places: given.places}
 	for id, uses := range was.uses {
 		if _, kept := now.uses[id]; kept {
 			now.uses[id] = uses
@@ -129,6 +159,18 @@ func (r *Ring) Primary() Secret {
 	now := r.current.Load()
 	now.uses[now.primary].Add(1)
 	return now.byID[now.primary]
+}
+
+// PrimaryID is the id of the secret for new records.
+func (r *Ring) PrimaryID() string { return r.current.Load().primary }
+
+// Place begins an error about an id with the file and line that it came from;
+// empty for a ring that is not out of a file.
+func (r *Ring) Place(id string) string {
+	if place := r.current.Load().places[id]; place != "" {
+		return place + ": "
+	}
+	return ""
 }
 
 // Secret finds the secret that a record names; else [ErrUnknownSecret].
@@ -154,8 +196,8 @@ func (r *Ring) Uses() map[string]uint64 {
 }
 
 // Checks are the check values of the secrets by their ids.
-func (r *Ring) Checks() map[string]Check {
-	out := map[string]Check{}
+func (r *Ring) Checks() map[string]ledger.SecretCheck {
+	out := map[string]ledger.SecretCheck{}
 	for id, s := range r.current.Load().byID {
 		out[id] = s.Check()
 	}
@@ -164,7 +206,7 @@ func (r *Ring) Checks() map[string]Check {
 
 // Conflicts are the sorted ids for which others have another secret than this
 // ring, by their check values. Ids that only one of the two has are none.
-func (r *Ring) Conflicts(others map[string]Check) []string {
+func (r *Ring) Conflicts(others map[string]ledger.SecretCheck) []string {
 	var out []string
 	for id, check := range r.Checks() {
 		if other, ok := others[id]; ok && other != check {

@@ -17,6 +17,8 @@ import (
 
 func TestStore(t *testing.T) { storetest.Run(t, harness{}) }
 
+func TestStoreKeepsSecrets(t *testing.T) { storetest.RunSecrets(t, harness{}) }
+
 type harness struct{}
 
 func (h harness) New(t *testing.T) storetest.Data {

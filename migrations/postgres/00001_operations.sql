@@ -155,6 +155,18 @@ CREATE TABLE contracts (
 -- +goose StatementEnd
 
 -- +goose StatementBegin
+-- Check values of the secrets that key fingerprints. The secrets themselves are never here.
+CREATE TABLE fingerprint_secrets (
+    id          text COLLATE "C" PRIMARY KEY CHECK (octet_length(id) BETWEEN 1 AND 64),
+    -- Written once: records of this id were made with that secret.
+    check_value bytea            NOT NULL CHECK (octet_length(check_value) = 8),
+    -- It was the primary of a server, so that records may name it.
+    used        boolean          NOT NULL,
+    create_time timestamptz      NOT NULL
+);
+-- +goose StatementEnd
+
+-- +goose StatementBegin
 CREATE INDEX operations_downstream_key ON operations (downstream_key);
 -- +goose StatementEnd
 -- +goose StatementBegin
@@ -176,6 +188,7 @@ CREATE INDEX operations_unknown ON operations (scope, task, tool, create_time, i
 -- +goose StatementEnd
 
 -- +goose Down
+DROP TABLE fingerprint_secrets;
 DROP TABLE contracts;
 DROP TABLE events;
 DROP TABLE operations;

@@ -142,6 +142,18 @@ CREATE TABLE contracts (
 -- +goose StatementEnd
 
 -- +goose StatementBegin
+-- Check values of the secrets that key fingerprints. The secrets themselves are never here.
+CREATE TABLE fingerprint_secrets (
+    id                     TEXT    NOT NULL PRIMARY KEY CHECK (octet_length(id) BETWEEN 1 AND 64),
+    -- Written once: records of this id were made with that secret.
+    check_value            BLOB    NOT NULL CHECK (octet_length(check_value) = 8),
+    -- It was the primary of a server, so that records may name it.
+    used                   INTEGER NOT NULL CHECK (used IN (0, 1)),
+    create_time            INTEGER NOT NULL
+) STRICT;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
 CREATE INDEX operations_downstream_key ON operations (downstream_key);
 -- +goose StatementEnd
 -- +goose StatementBegin
@@ -162,6 +174,7 @@ CREATE INDEX operations_unknown ON operations (scope, task, tool, create_time, i
 -- +goose StatementEnd
 
 -- +goose Down
+DROP TABLE fingerprint_secrets;
 DROP TABLE contracts;
 DROP TABLE events;
 DROP TABLE operations;
