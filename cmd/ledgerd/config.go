@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/opsledger/opsledger/ledger/fingerprint"
 )
 
 // Config is every setting of ledgerd. The struct is walked once into flags, LEDGERD_* variables and the keys of the YAML file, which
@@ -34,7 +36,8 @@ type Config struct {
 	TLSCA                string        `name:"tls-ca" help:"PEM file: the authorities whose client certificates are believed"`
 	Policy               string        `name:"policy" help:"YAML file: who may do what (see ledgerd policy check)"`
 	Contracts            string        `name:"contracts" help:"YAML file, or directory of them: what tools promise; without one every tool is unsafe and settled by people (see ledgerd contracts check)"`
-	Secrets              string        `name:"secrets" help:"YAML file: the ring of secrets that key the fingerprints"`
+	Secrets              string        `name:"secrets" help:"YAML file: the ring of secrets that key the fingerprints (see ledgerd keys)"`
+	WriteSpec            int           `name:"fingerprint-write-spec" help:"version of the canonical form that new records get; raised by hand when every ledgerd on the store knows it"`
 	AuthorizationService string        `name:"authorization-service" help:"HOST:PORT of the platform's AuthorizationService (gRPC, mTLS with this server's own certificate), which is asked before a result is shown; without one the policy and the contracts' rules alone say"`
 	AuthorizationTimeout time.Duration `name:"authorization-timeout" help:"how long it may take; no answer in time redacts the result"`
 	Reflection           string        `name:"reflection" help:"gRPC reflection: operators, off, or auto (dev: every identity, serve: operators)"`
@@ -82,7 +85,7 @@ const auto = "auto"
 func serveDefaults() Config {
 	return Config{
 		StoreTLS: storeTLSVerified, Durability: durabilityRequired, Migrations: auto, GRPCAddr: ":7443", MaxConns: 4096, Workers: 64,
-		Memory: auto, AuthorizationTimeout: 500 * time.Millisecond, Reflection: auto, AdminAddr: ":7490",
+		Memory: auto, WriteSpec: fingerprint.Spec1, AuthorizationTimeout: 500 * time.Millisecond, Reflection: auto, AdminAddr: ":7490",
 		ReloadInterval: 5 * time.Second, DrainDelay: 3 * time.Second, DrainTimeout: 25 * time.Second,
 		LogLevel: "info", LogFormat: "json",
 	}
@@ -140,6 +143,9 @@ func (c Config) validate() error {
 	between("max-connections-per-address", c.ConnsPerAddress, 0, 100_000)
 	between("max-connections-per-principal", c.ConnsPerPrincipal, 0, 100_000)
 	between("stream-workers", c.Workers, 0, 10_000)
+	if _, err := specs(c.WriteSpec); err != nil {
+		faults = append(faults, err)
+	}
 	if _, err := parseMemory(c.Memory); err != nil {
 		fault("gc-memory", err.Error())
 	}

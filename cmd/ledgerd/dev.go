@@ -175,20 +175,26 @@ func ensureRing(path string) (*fingerprint.Ring, error) {
 	return ring, replaceFile(path, ring.RevealYAML())
 }
 
-// replaceFile writes a file in one step, so that a reader sees the old one or the new one, with mode 0600.
+// replaceFile writes a file in one step, so that a reader sees the old one or the new one, also after a crash. A new file has mode 0600;
+// another one keeps its owner and mode, but for what everybody might do with it.
 func replaceFile(path string, data []byte) error {
 	file, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {
 		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
 	}
-	_, err = file.Write(data)
+	if was, unread := os.Stat(path); unread == nil {
+		err = errors.Join(file.Chmod(was.Mode().Perm()&0o770), keepOwner(file, was))
+	}
+	if err == nil {
+		_, err = file.Write(data)
+	}
 	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
 		err = os.Rename(file.Name(), path)
 	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", filepath.Base(path), errors.Join(err, os.Remove(file.Name())))
 	}
-	return nil
+	return syncDirectory(filepath.Dir(path))
 }
 
 // devNote is what dev.json holds while a development ledger runs.

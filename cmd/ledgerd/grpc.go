@@ -43,10 +43,14 @@ func grpcServer(parts parts, l *ledger.Ledger, shared *connections, draining fun
 	if err != nil {
 		return nil, nil, err
 	}
+	forms, err := specs(parts.config.WriteSpec)
+	if err != nil {
+		return nil, nil, err
+	}
 	service, err := rpc.New(l, policy, parts.ring, identify, rpc.Options{
 		Log: parts.log, Meter: parts.telemetry.meter(), Strict: parts.contracts.Strict, Limiter: limiter,
 		ReplayRules: replayRules{parts.contracts, parts.saved}, ReplayService: parts.replayService,
-		Requests: fingerprint.Options{Versions: &fingerprint.Versions{Fetch: parts.saved.rules}},
+		Requests: fingerprint.Options{Specs: forms, Versions: &fingerprint.Versions{Fetch: parts.saved.rules}},
 	})
 	if err != nil {
 		return nil, nil, err

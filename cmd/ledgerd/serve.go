@@ -23,7 +23,7 @@ func (p program) serveCommand() *cobra.Command {
 		Use:   "serve",
 		Short: "Serve the ledger: any number of instances on one PostgreSQL, or one on a SQLite file",
 		Long: "Serve the ledger. Every setting is a flag, an environment variable or a key of the --config file, in this order.\n" +
-			"SIGTERM drains and exits; a second one exits at once; SIGHUP reloads policy, contracts and certificates.",
+			"SIGTERM drains and exits; a second one exits at once; SIGHUP reloads policy, contracts, secrets and certificates.",
 		Example: "  ledgerd serve --config /etc/ledgerd.yaml --store-file /run/secrets/ledger-dsn",
 	}, serveDefaults(), func(cmd *cobra.Command, c Config, s *settings) error {
 		if err := c.validateServe(); err != nil {
@@ -67,7 +67,7 @@ func (p program) serve(ctx context.Context, c Config, secrets map[string]string)
 	if err != nil {
 		return usageError{c.named(err)}
 	}
-	ring, err := readRing(c.Secrets)
+	ring, err := openRing(c.Secrets, report)
 	if err != nil {
 		return usageError{c.named(err)}
 	}
@@ -86,9 +86,12 @@ func (p program) serve(ctx context.Context, c Config, secrets map[string]string)
 	if err != nil {
 		return err
 	}
+	if err := ring.join(ctx, store); err != nil {
+		return errors.Join(err, store.Close())
+	}
 	return p.serveParts(ctx, parts{
 		config: c, log: log, now: p.now, telemetry: told, store: store, policy: policy.Current, contracts: declared,
-		replayService: service, material: material, ring: ring, reloaders: append(reloaders, material, policy),
+		replayService: service, material: material, ring: ring.ring, reloaders: append(reloaders, material, policy, ring),
 	}, p.serving)
 }
 

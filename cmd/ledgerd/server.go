@@ -106,7 +106,7 @@ func newServer(ctx context.Context, p parts) (_ *server, err error) {
 		return nil, err
 	}
 	s.readiness = &readiness{now: p.now, certificateEnd: func() time.Time { return p.material.Current().NotAfter() }}
-	if err = p.telemetry.watchCertificates(p.material); err != nil {
+	if err = errors.Join(p.telemetry.watchCertificates(p.material), p.telemetry.watchSecrets(p.ring)); err != nil {
 		return nil, err
 	}
 	s.admin = adminServer(s.readiness, p.telemetry.registry, p.log)

@@ -30,6 +30,7 @@ import (
 type database interface {
 	ledger.Store
 	ledger.ContractStore
+	ledger.SecretStore
 	Migrate(ctx context.Context) error
 }
 
