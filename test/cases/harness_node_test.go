@@ -26,6 +26,8 @@ import (
 type nodeOptions struct {
 	// failpoints, if set, starts the build with failpoints under this order: "rpc.claim.after-commit=1*error".
 	failpoints string
+	// later starts a build of the future, which knows one more version of the canonical form than a release.
+	later bool
 	// store, if set, is used in place of the environment's own URL: that of a proxy before it.
 	store string
 	// args and env are added; a flag that is given twice counts as it is given last.
@@ -71,6 +73,9 @@ func launch(t *testing.T, e *env, o nodeOptions) *node {
 	binary, err := plainBinary()
 	if o.failpoints != "" {
 		binary, err = failpointBinary()
+	}
+	if o.later {
+		binary, err = laterBinary()
 	}
 	if err != nil {
 		t.Fatal(err)

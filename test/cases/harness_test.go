@@ -90,6 +90,7 @@ func (s *shared) close() error {
 var (
 	plainBinary     = sync.OnceValues(func() (string, error) { return build("") })
 	failpointBinary = sync.OnceValues(func() (string, error) { return build("failpoints") })
+	laterBinary     = sync.OnceValues(func() (string, error) { return build("laterspec") })
 )
 
 func build(tags string) (string, error) {
