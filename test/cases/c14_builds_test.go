@@ -18,7 +18,7 @@ const (
 	otherAmount = `{"to":"Anna","amount":101,"currency":"EUR"}`
 )
 
-// build is one of the ledgerds that run at once on one store. A newer one knows spec 2, which reads strings without their case.
+// build14 is one of the ledgerds that run at once on one store. A newer one knows spec 2, which reads strings without their case.
 type build14 struct {
 	name         string
 	knows, wrote int
