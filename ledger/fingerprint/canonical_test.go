@@ -4,6 +4,7 @@ package fingerprint
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -140,4 +141,30 @@ func TestInputIsLeftAlone(t *testing.T) {
 	if got := string(text); got != `{"a":[1,{"x":2,"y":1}],"b":"A"}` {
 		t.Errorf("the canonical form shares the input: %q", got)
 	}
+}
+
+// Two members of one name are refused wherever they stand, however they are spelled, whatever rules say of them, and before what else is wrong.
+func TestMembersOfOneNameAreRefused(t *testing.T) {
+	rules := mustRules(t, map[string]Field{"n": {Type: TypeDecimal}, "d": {Default: "1"}, "m": {Type: TypeMoney}, "s": {Type: TypeSet}}, "trace", "/o/trace")
+	var many strings.Builder
+	for i := range 100 {
+		fmt.Fprintf(&many, `"%03d":0,`, (i*37)%100)
+	}
+	for _, input := range []string{
+		`{"a":1,"a":1}`, `{"b":1,"a":1,"b":2}`, `{"a":1,"\u0061":2}`, `{"":1,"":2}`, `{"a":{"b":[{"c":1,"c":2}]}}`,
+		`{"trace":1,"trace":2}`, `{"trace":1,"a":2,"tr\u0061ce":2}`, `{"o":{"trace":1,"trace":2}}`, `{"trace":{"x":1,"x":2}}`,
+		`{"d":1,"d":1}`, `{"n":"x","a":1,"a":2}`, `{"a":1,"a":2,"n":"x"}`, `{"m":{"amount":1,"currency":"EUR","amount":1}}`,
+		`{"s":[{"a":1,"a":2}]}`, `{` + many.String() + `"a":0,"042":0}`, `{"\ud83d\ude00":1,"😀":2}`,
+	} {
+		_, err := Canonicalize([]byte(input), rules)
+		var refused *Error
+		if !errors.As(err, &refused) || refused.Rule != RuleDuplicate {
+			t.Errorf("%s: %v", input, err)
+		}
+		if _, err := CanonicalizeObserved([]byte(input), rules); !errors.As(err, &refused) || refused.Rule != RuleDuplicate {
+			t.Errorf("%s, observed: %v", input, err)
+		}
+	}
+	// Names of one object are no matter to another one.
+	mustCanonicalize(t, `{"trace":1,"o":{"trace":{"trace":1}},"a":[{"trace":1},{"trace":2}]}`, rules)
 }

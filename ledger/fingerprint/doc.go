@@ -17,8 +17,9 @@
 //
 // A request is read in three passes. The tokeniser, which refuses what
 // encoding/json hides, says whether it is good JSON; the parser, which relies on
-// that, writes the canonical text; the partition, which relies on the parser,
-// divides it into the parts of the categories.
+// that, writes the canonical text, and sees names that come twice when it sorts
+// them; the partition, which relies on the parser, divides it into the parts of the
+// categories.
 //
 // It depends on the standard library, jsontext (the tokeniser), x/text (Form C),
 // go.yaml.in/yaml (the file of secrets) and, for requests, on the values of

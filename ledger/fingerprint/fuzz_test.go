@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // FuzzCanonicalize: whatever comes in, the answer is a typed refusal, or a canonical text that is JSON, not much longer, its own canonical
@@ -38,7 +40,7 @@ func FuzzCanonicalize(f *testing.F) {
 			wantRefusal(t, err, rules, input)
 			return
 		}
-		if !json.Valid(input) || !json.Valid(text) {
+		if !json.Valid(input) || !jsontext.Value(input).IsValid() || !json.Valid(text) {
 			t.Fatalf("not JSON: %q became %q", input, text)
 		}
 		if len(text) > 6*len(input) { // exponents that are spelled out
@@ -131,7 +133,7 @@ func FuzzRules(f *testing.F) {
 			return
 		}
 		text := mustText(t, string(input), rules)
-		if !json.Valid([]byte(text)) || len(text) > 6*len(input)+MaxSize {
+		if !jsontext.Value(input).IsValid() || !json.Valid([]byte(text)) || len(text) > 6*len(input)+MaxSize {
 			t.Fatalf("%q became %q", input, text)
 		}
 		parts, err := partsOf(input, rules, false)

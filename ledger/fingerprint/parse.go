@@ -69,12 +69,20 @@ func (p *parser) forget() {
 	}
 }
 
-// parse writes the root.
+// parse writes the root. That no object has two members of one name is seen when
+// they are sorted: the tokeniser would keep a table of names for that.
 func (p *parser) parse() {
-	if len(p.input) > MaxSize || !jsontext.Value(p.input).IsValid() {
+	if len(p.input) > MaxSize || !jsontext.Value(p.input).IsValid(jsontext.AllowDuplicateNames(true)) {
 		p.fault = p.explain()
 		return
 	}
+	p.root()
+	if p.fault != nil && !jsontext.Value(p.input).IsValid() { // what is no good JSON is not judged by rules
+		p.fault = p.explain()
+	}
+}
+
+func (p *parser) root() {
 	for isSpace(p.input[p.at]) {
 		p.at++
 	}
@@ -303,6 +311,10 @@ func (p *parser) member(at *place, depth, base, object int) bool {
 	if below == nil {
 		p.value(nil, depth+1)
 	} else if offset := p.at; below.ignored {
+		if p.marks[below.mark-1] == object+1 {
+			p.fails(RuleDuplicate, offset)
+		}
+		p.marks[below.mark-1] = object + 1
 		p.value(nil, depth+1)
 		p.flush()
 		p.out = p.out[:m.begin]

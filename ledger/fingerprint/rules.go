@@ -98,7 +98,7 @@ type place struct {
 
 	preset []byte   // the canonical text of the default, if it has one
 	absent []*place // members that have a default, or something below that has, in their order
-	mark   int      // of what is in such a list: its number in Rules.marks, from 1
+	mark   int      // of what is in such a list, or ignored: its number in Rules.marks, from 1
 }
 
 // FieldError is one declaration that cannot be used.

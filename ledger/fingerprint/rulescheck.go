@@ -187,6 +187,10 @@ func (b *builder) finish(at *place) {
 	if at.typ == TypeMoney {
 		b.money(at)
 	}
+	if at.ignored {
+		b.rules.marks++
+		at.mark = b.rules.marks
+	}
 	if len(at.names) <= few {
 		at.few = slices.Collect(maps.Values(at.names))
 	}

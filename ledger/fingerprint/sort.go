@@ -16,6 +16,12 @@ func (p *parser) sortMembers(begin int32, base int) {
 		name := func(c child) []byte { return p.text(c.name) }
 		p.order(members, name, utf16Rank, func(a, b child) int { return compareUTF16(name(a), name(b)) })
 	}
+	for i, m := range p.children[base:] {
+		if i > 0 && bytes.Equal(p.text(p.children[base+i-1].name), p.text(m.name)) {
+			p.fails(RuleDuplicate, int(m.offset))
+			return
+		}
+	}
 	p.rewrite(begin, base)
 }
 
