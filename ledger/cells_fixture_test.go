@@ -249,7 +249,7 @@ func isEvidence(command string) bool {
 
 func cellFingerprint(b byte) ledger.Fingerprint {
 	return ledger.Fingerprint{
-		Spec: 1, SecretID: "s1", Contract: "5d41402abc4b2a76", Digest: [32]byte{b}, Categories: map[string][8]byte{"amount": {b}},
+		Spec: 1, SecretID: "s1", Contract: "5d41402abc4b2a76", Digest: [32]byte{b}, Categories: map[string]ledger.CategoryDigest{"amount": {b}},
 	}
 }
 

@@ -61,7 +61,7 @@ const decideLimit = 5
 // Claim decides a Claim; its Fingerprint and SubjectDigest are taken from the request.
 func (l *Ledger) Claim(ctx context.Context, c Claim, request Request) (Answer, error) {
 	hash := c.Key.Hash()
-	reads := ReadSet{ID: hash.OperationID(), CommandID: string(c.ClaimID), Related: related(c), Siblings: &Siblings{
+	reads := ReadSet{ID: hash.OperationID(), CommandID: string(c.ClaimID), Related: related(c), MayCreate: true, Siblings: &Siblings{
 		Scope: c.Key.Scope, Tool: c.Key.Tool, Task: c.Key.Task, SubjectDigests: request.SubjectDigests(),
 	}}
 	return l.decide(ctx, reads, func(v View) (Command, Contract, error) {

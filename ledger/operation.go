@@ -4,6 +4,7 @@ package ledger
 
 import (
 	"encoding/hex"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -237,7 +238,23 @@ type Fingerprint struct {
 	Contract string
 	Digest   [32]byte
 	// Categories has one short digest for each category of fields.
-	Categories map[string][8]byte
+	Categories map[string]CategoryDigest
+}
+
+// CategoryDigest is the keyed digest of one category of fields. Its text, in documents, is hex.
+type CategoryDigest [8]byte
+
+// MarshalText writes hex.
+func (d CategoryDigest) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, d[:]), nil }
+
+// UnmarshalText reads hex.
+func (d *CategoryDigest) UnmarshalText(text []byte) error {
+	b, err := hex.DecodeString(string(text))
+	if err != nil || len(b) != len(d) {
+		return errors.New("a category's digest is 16 hex digits")
+	}
+	copy(d[:], b)
+	return nil
 }
 
 // Prefix is what logs and answers show: the first 8 hex digits.

@@ -279,5 +279,5 @@ func scriptID(name string) string { return uuid.NewSHA1(uuid.Nil, []byte(name)).
 
 func scriptFingerprint(request string) ledger.Fingerprint {
 	sum := sha256.Sum256([]byte(request))
-	return ledger.Fingerprint{Spec: 1, SecretID: "s1", Contract: "0000000000000001", Digest: sum, Categories: map[string][8]byte{"amount": [8]byte(sum[:8])}}
+	return ledger.Fingerprint{Spec: 1, SecretID: "s1", Contract: "0000000000000001", Digest: sum, Categories: map[string]ledger.CategoryDigest{"amount": [8]byte(sum[:8])}}
 }

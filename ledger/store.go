@@ -30,8 +30,9 @@ import (
 // refuses or that does not fit what was read, or two keys with one operation id; trying again does not help.
 type Store interface {
 	// Update reads what the read set names in one transaction, calls decide with it, and writes the change that it returns. A race that was
-	// lost reads and decides again, a bounded number of times. A decision that writes nothing is always taken on a fresh read. decide
-	// may run several times and can do no I/O.
+	// lost reads and decides again, a bounded number of times. A store may guess what a read would find: the write of a decision on a guess
+	// succeeds only where all of it holds, and a decision that writes nothing is always taken on a fresh read. decide may run several
+	// times and can do no I/O.
 	Update(ctx context.Context, reads ReadSet, decide func(View) (Change, error)) error
 	// Get reads one operation with the store's time; absent: ErrOperationNotFound.
 	Get(ctx context.Context, id OperationID) (Operation, time.Time, error)
@@ -76,6 +77,8 @@ type ReadSet struct {
 	CommandID string
 	// Related operations: the original, the dependencies.
 	Related []OperationID
+	// MayCreate: the decision may make the operation, which is then most probably not there.
+	MayCreate bool
 	// Siblings, if set, asks for UNKNOWN operations of the same scope, subject, task and tool, other than ID.
 	Siblings *Siblings
 }

@@ -67,7 +67,7 @@ type Fingerprint struct {
 	Digest [32]byte
 	// Categories has one short keyed digest for each category that the request
 	// has fields of, and [CategoryRelation] if it has a relation.
-	Categories map[string][8]byte
+	Categories map[string]ledger.CategoryDigest
 }
 
 // Prefix is the first 8 hex digits of the digest, for logs and people.
@@ -82,7 +82,7 @@ func Digest(c Canonical, relations Relations, s Secret) Fingerprint {
 		Spec:       request.spec,
 		SecretID:   s.id,
 		Digest:     mac.of(request.spec, labelRequest, request.digest[:], encoded),
-		Categories: make(map[string][8]byte, len(request.categories)+1),
+		Categories: make(map[string]ledger.CategoryDigest, len(request.categories)+1),
 	}
 	for name, part := range request.categories {
 		f.Categories[name] = mac.category(request.spec, name, part)
@@ -111,7 +111,7 @@ func (s Secret) mac() *mac {
 	return &mac{hash: hmac.New(sha256.New, s.key()), text: make([]byte, 0, most)}
 }
 
-func (m *mac) category(spec int, name string, part [sha256.Size]byte) [8]byte {
+func (m *mac) category(spec int, name string, part [sha256.Size]byte) ledger.CategoryDigest {
 	return short(m.of(spec, labelCategory, []byte(name), part[:]))
 }
 
@@ -136,7 +136,7 @@ func (m *mac) digest(text []byte, parts [][]byte) [32]byte {
 	return [32]byte(m.text[len(text):])
 }
 
-func short(sum [32]byte) [8]byte { return [8]byte(sum[:8]) }
+func short(sum [32]byte) ledger.CategoryDigest { return ledger.CategoryDigest(sum[:8]) }
 
 // Verification is what evidence says about a request, by category, sorted.
 type Verification struct {

@@ -92,7 +92,11 @@ func (*inserts) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBat
 func (*inserts) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
 func (i *inserts) TraceBatchQuery(_ context.Context, _ *pgx.Conn, q pgx.TraceBatchQueryData) {
-	if ids, ok := firstOf(q.Args).(pgtype.FlatArray[pgtype.UUID]); ok && strings.Contains(q.SQL, "INSERT INTO operations") {
+	if array, ok := firstOf(q.Args).(pgtype.ArrayGetter); ok && strings.Contains(q.SQL, "INSERT INTO operations") {
+		ids := make([]pgtype.UUID, array.Dimensions()[0].Length)
+		for n := range ids {
+			ids[n] = *array.Index(n).(*pgtype.UUID)
+		}
 		i.mu.Lock()
 		defer i.mu.Unlock()
 		i.ids = append(i.ids, ids)
@@ -148,8 +152,9 @@ func TestLoneCallWaitsForNobody(t *testing.T) {
 	for range 3 {
 		mustPut(t, s, "k", "")
 	}
-	// Each call one read and one write: BEGIN, meta, row and ROLLBACK; BEGIN, a setting, the row and COMMIT.
-	want := postgres.Stats{ReadBatches: 3, Reads: 3, WriteBatches: 3, Writes: 3, Statements: 24}
+	// The first call reads and writes: BEGIN, meta, row and ROLLBACK; BEGIN, a setting, the row and COMMIT. Then it is known what a read would
+	// find: the others write.
+	want := postgres.Stats{ReadBatches: 1, Reads: 1, WriteBatches: 3, Writes: 3, Statements: 16}
 	if diff := cmp.Diff(want, s.Stats()); diff != "" {
 		t.Errorf("three calls (-want +got):\n%s", diff)
 	}

@@ -3,11 +3,8 @@
 package postgres
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -29,7 +26,7 @@ type column[R any] struct {
 
 func of[R, T any](name, kind string, get func(R) T) column[R] {
 	return column[R]{name: name, kind: kind, one: func(r R) any { return get(r) }, many: func(rows []R) any {
-		values := make(pgtype.FlatArray[T], len(rows))
+		values := make(elements[T], len(rows))
 		for i, r := range rows {
 			values[i] = get(r)
 		}
@@ -37,28 +34,71 @@ func of[R, T any](name, kind string, get func(R) T) column[R] {
 	}}
 }
 
+// elements are an array as the driver takes it. It is given pointers: a value would be copied to where an interface can have it, for
+// each element of each column. T is a type of pgtype, or octet strings, whose pointers the driver knows to read.
+type elements[T any] []T
+
+func (e elements[T]) Dimensions() []pgtype.ArrayDimension {
+	return []pgtype.ArrayDimension{{Length: int32(len(e)), LowerBound: 1}}
+}
+
+func (e elements[T]) Index(i int) any { return &e[i] }
+
+func (elements[T]) IndexType() any { return new(T) }
+
+// octetString is a bytea; nil is NULL.
+type octetString []byte
+
+// BytesValue is the driver's way to read it.
+func (o octetString) BytesValue() ([]byte, error) { return o, nil }
+
+func integer[N int16 | int32 | int64](n N) pgtype.Int8 {
+	return pgtype.Int8{Int64: int64(n), Valid: true}
+}
+
 type (
 	operation = *ledger.Operation
 	event     = *ledger.Event
 )
 
-// swapColumns are what a compare-and-swap looks for.
+// swapColumns are what a compare-and-swap looks for, and when the row was due, where that changes.
 var swapColumns = []column[write]{
 	of("id", "uuid", func(w write) pgtype.UUID { return uuid(w.id) }),
-	of("sequence", "bigint", func(w write) int64 { return int64(w.was.Sequence) }),
+	of("sequence", "bigint", func(w write) pgtype.Int8 { return integer(int64(w.was.Sequence)) }),
 	of("grant_lease_until", "timestamptz", func(w write) pgtype.Timestamptz { return instant(w.was.Grant.LeaseUntil) }),
+	of("was_due", "timestamptz", func(w write) pgtype.Timestamptz { return w.due(w.was, w.next) }),
 }
+
+// dueColumns are when the row will be due, where that is something else.
+var dueColumns = []column[write]{
+	of("next_due", "timestamptz", func(w write) pgtype.Timestamptz { return w.due(w.next, w.was) }),
+}
+
+// due is the time of one of the two rows, unless it is that of the other.
+func (w write) due(of, other operation) (v pgtype.Timestamptz) {
+	if of != nil && (other == nil || !of.NextCheckTime.Equal(other.NextCheckTime)) {
+		v = instant(of.NextCheckTime)
+	}
+	return v
+}
+
+// unlikeColumns are what an insert depends on, and does not write.
+var unlikeColumns = []column[write]{of("unlike", "boolean", func(w write) pgtype.Bool { return pgtype.Bool{Bool: w.unlike, Valid: true} })}
 
 func small(name string, get func(operation) int16) column[operation] {
-	return of(name, "smallint", get)
+	return of(name, "smallint", func(o operation) pgtype.Int8 { return integer(get(o)) })
 }
 
-func big(name string, get func(operation) int64) column[operation] { return of(name, "bigint", get) }
+func big(name string, get func(operation) int64) column[operation] {
+	return of(name, "bigint", func(o operation) pgtype.Int8 { return integer(get(o)) })
+}
 
-func flag(name string, get func(operation) bool) column[operation] { return of(name, "boolean", get) }
+func flag(name string, get func(operation) bool) column[operation] {
+	return of(name, "boolean", func(o operation) pgtype.Bool { return pgtype.Bool{Bool: get(o), Valid: true} })
+}
 
 func octets(name string, get func(operation) []byte) column[operation] {
-	return of(name, "bytea", get)
+	return of(name, "bytea", func(o operation) octetString { return get(o) })
 }
 
 func other(name string, get func(operation) ledger.OperationID) column[operation] {
@@ -67,7 +107,7 @@ func other(name string, get func(operation) ledger.OperationID) column[operation
 
 // text is never NULL. It holds no U+0000 and nothing that is not UTF-8.
 func text(name string, get func(operation) string) column[operation] {
-	c := of(name, "text", get)
+	c := of(name, "text", func(o operation) pgtype.Text { return pgtype.Text{String: get(o), Valid: true} })
 	c.holds = func(o operation) bool { return isText(get(o)) }
 	return c
 }
@@ -93,7 +133,7 @@ var identityColumns = []column[operation]{
 	other("compensates", func(o operation) ledger.OperationID { return o.Compensates }),
 	other("corrects", func(o operation) ledger.OperationID { return o.Corrects }),
 	octets("depends_on", func(o operation) []byte { return document(o.DependsOn, len(o.DependsOn) == 0) }),
-	of("fingerprint_spec", "integer", func(o operation) int32 { return int32(o.Fingerprint.Spec) }),
+	of("fingerprint_spec", "integer", func(o operation) pgtype.Int8 { return integer(int32(o.Fingerprint.Spec)) }),
 	text("fingerprint_secret", func(o operation) string { return o.Fingerprint.SecretID }),
 	text("fingerprint_contract", func(o operation) string { return o.Fingerprint.Contract }),
 	octets("fingerprint_digest", func(o operation) []byte { return o.Fingerprint.Digest[:] }),
@@ -152,7 +192,8 @@ var mutableColumns = []column[operation]{
 	flag("check_open", func(o operation) bool { return o.Check.Open }),
 	octets("target_summary", func(o operation) []byte { return []byte(o.TargetSummary) }),
 	octets("target_attributes", func(o operation) []byte { return document(o.TargetAttributes, len(o.TargetAttributes) == 0) }),
-	octets("result", func(o operation) []byte { return document(o.Result, o.Result == nil) }),
+	octets("result", func(o operation) []byte { return resultDocument(o.Result) }),
+	octets("result_payload", func(o operation) []byte { return payload(o.Result) }),
 	octets("failure", func(o operation) []byte { return document(o.Failure, o.Failure == nil) }),
 	stamped("final_time", func(o operation) time.Time { return o.FinalTime }),
 	flag("needs_attention", func(o operation) bool { return o.NeedsAttention }),
@@ -172,10 +213,10 @@ var eventColumns = []column[event]{
 		}
 		return v
 	}),
-	of("kind", "smallint", eventWord(func(e event) uint8 { return uint8(e.Kind) })),
-	of("from_state", "smallint", eventWord(func(e event) uint8 { return uint8(e.FromState) })),
-	of("to_state", "smallint", eventWord(func(e event) uint8 { return uint8(e.ToState) })),
-	of("actor_kind", "smallint", eventWord(func(e event) uint8 { return uint8(e.ActorKind) })),
+	of("kind", "smallint", eventNumber(func(e event) uint64 { return uint64(e.Kind) })),
+	of("from_state", "smallint", eventNumber(func(e event) uint64 { return uint64(e.FromState) })),
+	of("to_state", "smallint", eventNumber(func(e event) uint64 { return uint64(e.ToState) })),
+	of("actor_kind", "smallint", eventNumber(func(e event) uint64 { return uint64(e.ActorKind) })),
 	eventText("actor", func(e event) string { return string(e.Actor) }),
 	eventText("command", func(e event) string { return string(e.Command) }),
 	eventText("command_id", func(e event) string { return e.CommandID }),
@@ -186,19 +227,6 @@ var eventColumns = []column[event]{
 	eventBytes("previous_hash", func(e event) []byte { return unlessZero(e.PrevHash) }),
 	eventBytes("hash", func(e event) []byte { return e.Hash[:] }),
 }
-
-// commandKey stands for a command in a unique constraint, in 16 bytes where its three texts would take a hundred. It is not read back.
-var commandKey = of("command_key", "uuid", func(e event) pgtype.UUID {
-	if e == nil || e.CommandID == "" {
-		return pgtype.UUID{}
-	}
-	h := sha256.New()
-	for _, part := range []string{string(e.Command), e.CommandID, e.CommandDigest} {
-		_ = binary.Write(h, binary.BigEndian, uint64(len(part))) // a hash takes everything
-		_, _ = io.WriteString(h, part)
-	}
-	return pgtype.UUID{Bytes: [16]byte(h.Sum(nil)), Valid: true}
-})
 
 func unlessZero(hash [32]byte) []byte {
 	if hash == ([32]byte{}) {
@@ -216,17 +244,8 @@ func eventNumber(get func(event) uint64) func(event) pgtype.Int8 {
 	}
 }
 
-func eventWord(get func(event) uint8) func(event) pgtype.Int2 {
-	return func(e event) (v pgtype.Int2) {
-		if e != nil {
-			v = pgtype.Int2{Int16: int16(get(e)), Valid: true}
-		}
-		return v
-	}
-}
-
 func eventBytes(name string, get func(event) []byte) column[event] {
-	return of(name, "bytea", func(e event) []byte {
+	return of(name, "bytea", func(e event) octetString {
 		if e == nil {
 			return nil
 		}
@@ -277,21 +296,23 @@ func names[R any](prefix string, columns ...[]column[R]) string {
 // another. The former costs a third less where there is one row, the latter a tenth where there are many.
 type shape struct {
 	value func(param int, kind string) string
-	// rows makes rows of values. With many, from numbers them (n), and match finds the number that has an id.
-	rows        func(values string) string
-	from, match string
+	// from numbers many rows; number is that of one, and match finds the number that has an id.
+	from, number, match string
+	// spread narrows an id, for engines that distribute rows by their ids.
+	spread func(column string) string
 }
 
 var (
 	oneRow = shape{
-		value: func(param int, kind string) string { return fmt.Sprintf("$%d::%s", param, kind) },
-		rows:  func(values string) string { return `VALUES (` + values + `)` },
+		value:  func(param int, kind string) string { return fmt.Sprintf("$%d::%s", param, kind) },
+		spread: func(string) string { return "" },
 	}
 	manyRows = shape{
-		value: func(param int, kind string) string { return fmt.Sprintf("($%d::%s[])[n]", param, kind) },
-		rows:  func(values string) string { return `SELECT ` + values },
-		from:  ` FROM generate_subscripts($1::uuid[], 1) AS n`,
-		match: ` JOIN generate_subscripts($1::uuid[], 1) AS n ON ($1::uuid[])[n] = o.id`,
+		value:  func(param int, kind string) string { return fmt.Sprintf("($%d::%s[])[n]", param, kind) },
+		from:   ` FROM generate_subscripts($1::uuid[], 1) AS n`,
+		number: `, n`,
+		match:  ` JOIN generate_subscripts($1::uuid[], 1) AS n ON ($1::uuid[])[n] = i.id`,
+		spread: func(column string) string { return ` AND ` + column + ` = ANY($1::uuid[])` },
 	}
 )
 

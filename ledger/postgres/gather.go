@@ -20,13 +20,11 @@ type gathered struct {
 	sets  []ledger.ReadSet
 	clock clock
 
+	meta meta
 	// now is the database's own time.
-	now       time.Time
-	schema    int
-	timeline  int64
-	watermark ledger.Watermark
-	rows      map[ledger.OperationID]*gatheredRow
-	each      []gatheredSet // as the sets
+	now  time.Time
+	rows map[ledger.OperationID]*gatheredRow
+	each []gatheredSet // as the sets
 }
 
 // gatheredRow is one row, for all sets that name it.
@@ -53,8 +51,9 @@ type sender interface {
 // gather adds to a batch all that the sets name. It is filled when the batch has been sent.
 func gather(b *pgx.Batch, sets []ledger.ReadSet, c clock) *gathered {
 	g := &gathered{sets: sets, clock: c, rows: map[ledger.OperationID]*gatheredRow{}, each: make([]gatheredSet, len(sets))}
-	b.Queue(selectMeta).QueryRow(func(row pgx.Row) error {
-		return row.Scan(&g.now, &g.schema, &g.timeline, (*stamp)(&g.watermark.At), (*stamp)(&g.watermark.LostSince))
+	b.Queue(selectMeta).QueryRow(func(row pgx.Row) (err error) {
+		g.meta, g.now, err = scanMeta(row)
+		return err
 	})
 	g.addRows(b)
 	g.addPrior(b)
@@ -146,7 +145,7 @@ func literal(values [][]byte) string {
 }
 
 // usable reports what makes all of it useless.
-func (g *gathered) usable() error { return supported(g.schema) }
+func (g *gathered) usable() error { return supported(g.meta.schema) }
 
 // only is what was read for the only set.
 func (g *gathered) only() (ledger.View, error) {
@@ -160,7 +159,7 @@ func (g *gathered) only() (ledger.View, error) {
 func (g *gathered) view(n int) (ledger.View, error) {
 	set, own := g.sets[n], g.each[n]
 	v := ledger.View{
-		Now: g.clock.now(g.now), Timeline: uint32(g.timeline), Watermark: g.watermark,
+		Now: g.clock.now(g.now), Timeline: uint32(g.meta.timeline), Watermark: g.meta.watermark,
 		Prior: own.prior, UnknownSiblings: own.siblings,
 	}
 	if len(set.Related) > 0 {

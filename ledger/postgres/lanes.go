@@ -8,6 +8,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -125,11 +126,13 @@ func (s *Store) readTogether(calls []*readCall) {
 	err := s.onBatch(calls[0].Context(), func(ctx context.Context, conn *pgxpool.Conn) error {
 		b := &pgx.Batch{}
 		b.Queue(beginRead)
+		at := time.Now()
 		g := gather(b, sets, s.opts.Now)
 		b.Queue(rollback)
 		if err := s.send(ctx, conn, b).Close(); err != nil {
 			return err
 		}
+		s.seen.saw(g.meta, g.now, at)
 		for i := range calls {
 			views[i], errs[i] = g.view(i)
 		}
@@ -232,7 +235,12 @@ func (s *Store) transact(ctx context.Context, conn *pgxpool.Conn, writes []write
 	b := &pgx.Batch{}
 	b.Queue(begin).Exec(unread)
 	b.Queue(waitShortly).Exec(unread)
-	queueWrites(b, writes, won)
+	if s.seen.stale() {
+		s.seen.look(b)
+	}
+	g, guessed, rest := s.guesses(writes)
+	queueWrites(b, rest, guard{}, won)
+	queueWrites(b, guessed, g, won)
 	n := b.Len()
 	b.Queue(commit)
 	results := s.send(ctx, conn, b)
@@ -264,8 +272,8 @@ func unlessRefused(err error) error {
 	return errUnseen
 }
 
-// queueWrites adds the statements that make all writes. They note who has not lost its race.
-func queueWrites(b *pgx.Batch, writes []write, won map[ledger.OperationID]bool) {
+// queueWrites adds the statements that make all writes, if what the guard says holds. They note who has not lost its race.
+func queueWrites(b *pgx.Batch, writes []write, g guard, won map[ledger.OperationID]bool) {
 	var inserts, updates []write
 	var touches pgtype.FlatArray[pgtype.UUID]
 	for _, w := range writes {
@@ -290,14 +298,28 @@ func queueWrites(b *pgx.Batch, writes []write, won map[ledger.OperationID]bool) 
 	}
 	// An insert may have to wait for another transaction's, and does so before this one has locked a row.
 	for some := range slices.Chunk(inserts, rowsPerStatement) {
-		sql, given := inserted(some)
+		sql, given := inserted(some, g)
 		b.Queue(sql, given...).Query(note)
 	}
 	for some := range slices.Chunk(updates, rowsPerStatement) {
-		sql, given := updated(some)
+		sql, given := updated(some, g)
 		b.Queue(sql, given...).Query(note)
 	}
 	if len(touches) > 0 {
 		b.Queue(touchRows, touches).Exec(unread)
 	}
+	if moved := toOrFromUnknown(writes); len(moved) > 0 {
+		b.Queue(noteUnknown, moved).Exec(unread)
+		b.Queue(forgetUnknown, moved).Exec(unread)
+	}
+}
+
+func toOrFromUnknown(writes []write) (moved pgtype.FlatArray[pgtype.UUID]) {
+	is := func(o operation) bool { return o != nil && o.State == ledger.Unknown }
+	for _, w := range writes {
+		if !w.touches() && is(w.was) != is(w.next) {
+			moved = append(moved, uuid(w.id))
+		}
+	}
+	return moved
 }

@@ -10,6 +10,14 @@
 // batch of writes is one round trip and one transaction: one statement inserts, one compares and swaps, each with the events; what they
 // do not return has lost its race, and is read and decided again. A lone call waits for nobody.
 //
+// Most calls read nothing. A key that is new, and a row that this process has written itself, are decided on a guess: that there is no
+// such row, or that it is as it was left; that nothing like it is UNKNOWN; and that the database's timeline, watermark and time are those
+// seen a moment ago. The statement that writes looks at all of that itself. Where something is otherwise it changes nothing, and the call
+// is read for like any other.
+//
+// A change of a row touches none of its indexes: what is looked for by something that changes has a table of its own, which is kept in
+// the transaction of the row (due, unknown), or is found through its events.
+//
 // No call spoils the batch that it is in. What the database could not hold is refused before. A batch that the server refuses, or that
 // has waited for a row which another transaction holds, is run again in parts, down to the one call that is at fault; who has to wait for a row
 // waits alone, on a connection of its own, and those who want the same row wait behind it without one. Alone go also a change with a
@@ -28,7 +36,7 @@
 // No error of this package holds a driver's text, because PostgreSQL puts values into it: only the SQLSTATE. A Tracer sees the driver's
 // errors as they are, and must not keep their texts where values may not go.
 //
-// It depends on pgx, on packages coalesce and migrations, and on the ledger's values.
+// It depends on pgx, on packages coalesce, recent and migrations, and on the ledger's values.
 package postgres
 
 import (
@@ -45,6 +53,7 @@ import (
 
 	"github.com/opsledger/opsledger/ledger"
 	"github.com/opsledger/opsledger/ledger/coalesce"
+	"github.com/opsledger/opsledger/ledger/recent"
 	"github.com/opsledger/opsledger/migrations"
 )
 
@@ -107,6 +116,8 @@ var defaults = map[string]string{
 	// is young and the planner thinks it small, it is not read from end to end, and no plan is kept that does so when it has grown.
 	"plan_cache_mode": "force_generic_plan",
 	"enable_seqscan":  "off",
+	// A statement that takes a millisecond is not worth a compiler's tenth of a second, whatever the planner thinks it costs.
+	"jit": "off",
 }
 
 // Store is a ledger.Store.
@@ -120,7 +131,10 @@ type Store struct {
 	alone chan struct{}
 	turns turns
 	mark  mark
-	stats counters
+	// seen and recent are what guesses are made of.
+	seen   glimpse
+	recent *recent.Rows
+	stats  counters
 	// life ends with Close.
 	life context.Context
 	end  context.CancelFunc
@@ -185,6 +199,7 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	}
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	s := &Store{pool: pool, opts: opts, life: life, end: end, alone: make(chan struct{}, max(1, cfg.MaxConns/2))}
+	s.recent = recent.New(remembered)
 	s.openLanes()
 	return s, nil
 }

@@ -26,6 +26,7 @@ func scanRow(row pgx.Row) (ledger.Operation, error) {
 		self, compensates, corrects                               pgtype.UUID
 		keyHash, lastHash, digest, summary, worker                []byte
 		attributes, result, failure, compensatedBy, detail        []byte
+		payload                                                   []byte
 		dependsOn, categories                                     []byte
 		g, c                                                      = &o.Grant, &o.Check
 		stamps                                                    = func(t *time.Time) *stamp { return (*stamp)(t) }
@@ -39,7 +40,7 @@ func scanRow(row pgx.Row) (ledger.Operation, error) {
 		&g.Started, &g.Released, &g.UsedApproval, &g.UsedWaiver,
 		&attempts, &runs, &o.MayHaveApplied, stamps(&o.FirstStart), stamps(&o.LastSend), stamps(&o.NextCheckTime),
 		&check, stamps(&c.Began), stamps(&c.LeaseUntil), &c.Open,
-		&summary, &attributes, &result, &failure, stamps(&o.FinalTime), &o.NeedsAttention, &compensatedBy, &detail,
+		&summary, &attributes, &result, &payload, &failure, stamps(&o.FinalTime), &o.NeedsAttention, &compensatedBy, &detail,
 		&self, &keyHash, (*string)(&o.Scope), (*string)(&o.Principal), (*string)(&o.Tool), (*string)(&o.Task), &o.SubjectDigest,
 		stamps(&o.IntentTime), stamps(&o.CreateTime), &compensates, &corrects, &dependsOn,
 		&spec, &o.Fingerprint.SecretID, &o.Fingerprint.Contract, &digest, &categories,
@@ -84,6 +85,9 @@ func scanRow(row pgx.Row) (ledger.Operation, error) {
 			return ledger.Operation{ID: o.ID}, errDamaged
 		}
 	}
+	if o.Result != nil {
+		o.Result.Payload = payload
+	}
 	return o, nil
 }
 
@@ -107,6 +111,23 @@ func listed(o ledger.Operation, err error) (ledger.Operation, error) {
 		return *r.Operation, nil
 	}
 	return o, err
+}
+
+// resultDocument is a result without its payload, payload the other part: JSON would make it longer by a third.
+func resultDocument(r *ledger.Result) []byte {
+	if r == nil {
+		return nil
+	}
+	rest := *r
+	rest.Payload = nil
+	return document(rest, false)
+}
+
+func payload(r *ledger.Result) []byte {
+	if r == nil {
+		return nil
+	}
+	return r.Payload
 }
 
 // document is the stored form of a value, NULL when it is unset. It can't fail: the values have no channels, functions or cycles.

@@ -2,7 +2,11 @@
 
 package postgres
 
-import "slices"
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
 
 const (
 	selectReady = `SELECT schema_version, pg_is_in_recovery(), current_setting('transaction_read_only'), current_setting('synchronous_commit')
@@ -27,26 +31,13 @@ const (
 
 	selectMeta = `SELECT clock_timestamp(), schema_version, timeline, watermark_time, watermark_lost_since FROM meta WHERE id = 1`
 
-	// The digest that a row has itself can't be compared with those made under other secrets: what has one of them may be of the same
-	// subject, and counts. Arrays of arrays are rectangles: digests come as the text of an array.
-	selectSiblings = `SELECT r.n, s.id
-	FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::uuid[], $6::text[]) AS r (n, scope, task, tool, self, digests)
-	CROSS JOIN LATERAL (
-		SELECT o.create_time, o.id FROM operations AS o
-		WHERE o.state = 5 AND o.scope = r.scope AND o.task = r.task AND o.tool = r.tool AND o.id <> r.self
-			AND (o.subject_digest = ANY(r.digests::bytea[]) OR (r.digests = '{}' AND o.subject_digest IS NULL)
-				OR (cardinality(r.digests::bytea[]) = 1 AND o.subject_digest IS NOT NULL AND o.fingerprint_secret <>
-					(SELECT me.fingerprint_secret FROM operations AS me WHERE me.id = r.self AND me.subject_digest = (r.digests::bytea[])[1])))
-		ORDER BY o.create_time, o.id LIMIT 32) AS s
-	ORDER BY r.n, s.create_time, s.id`
-
 	selectNow = `SELECT clock_timestamp()`
 	// OFFSET 0 keeps the planner from walking the primary key, in its order, to the first row that fits.
 	selectByDownstream = `SELECT id FROM (SELECT id FROM operations WHERE downstream_key = $1 OFFSET 0) AS o ORDER BY id LIMIT 1`
 
-	selectDue = `SELECT next_check_time, id FROM operations
-	WHERE next_check_time <= $1 AND (next_check_time, id) > ($2::timestamptz, $3::uuid)
-	ORDER BY next_check_time, id LIMIT $4`
+	selectDue = `SELECT next_check_time, operation_id FROM due
+	WHERE next_check_time <= $1 AND (next_check_time, operation_id) > ($2::timestamptz, $3::uuid)
+	ORDER BY next_check_time, operation_id LIMIT $4`
 
 	listFilter = `
 		AND (subject_digest = ANY($5::bytea[]) OR (cardinality($5::bytea[]) = 0 AND subject_digest IS NULL))
@@ -71,6 +62,28 @@ var (
 	WHERE e.operation_id = ANY($2::uuid[])
 	ORDER BY r.n, e.sequence`
 
+	// The digest that a row has itself can't be compared with those made under other secrets: what has one of them may be of the same
+	// subject, and counts. Arrays of arrays are rectangles: digests come as the text of an array.
+	selectSiblings = `SELECT r.n, s.id
+	FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::uuid[], $6::text[]) AS r (n, scope, task, tool, self, digests)
+	CROSS JOIN LATERAL (
+		SELECT o.create_time, o.id FROM unknown AS u JOIN operations AS o ON o.id = u.operation_id
+		WHERE u.like_key = ` + likeKey("r.scope", "r.task", "r.tool") + `
+			AND o.state = 5 AND o.scope = r.scope AND o.task = r.task AND o.tool = r.tool AND o.id <> r.self
+			AND (o.subject_digest = ANY(r.digests::bytea[]) OR (r.digests = '{}' AND o.subject_digest IS NULL)
+				OR (cardinality(r.digests::bytea[]) = 1 AND o.subject_digest IS NOT NULL AND o.fingerprint_secret <>
+					(SELECT me.fingerprint_secret FROM operations AS me WHERE me.id = r.self AND me.subject_digest = (r.digests::bytea[])[1])))
+		ORDER BY o.create_time, o.id LIMIT 32) AS s
+	ORDER BY r.n, s.create_time, s.id`
+
+	// What changes to and from UNKNOWN has its place in unknown, whoever has won.
+	noteUnknown = `INSERT INTO unknown (like_key, create_time, operation_id)
+	SELECT ` + likeKey("scope", "task", "tool") + `, create_time, id FROM operations WHERE id = ANY($1::uuid[]) AND state = 5 ORDER BY id
+	ON CONFLICT DO NOTHING`
+	forgetUnknown = `DELETE FROM unknown USING operations AS o
+	WHERE o.id = ANY($1::uuid[]) AND o.state <> 5 AND like_key = ` + likeKey("o.scope", "o.task", "o.tool") + `
+		AND unknown.create_time = o.create_time AND operation_id = o.id`
+
 	selectRows = `SELECT ` + allColumns + ` FROM operations WHERE id = ANY($1::uuid[])`
 
 	listByCreate = `SELECT ` + allColumns + ` FROM operations
@@ -80,9 +93,12 @@ var (
 	WHERE hashtextextended(task, hashtextextended(scope, 0)) = hashtextextended($2::text, hashtextextended($1::text, 0))
 		AND scope = $1 AND task = $2 AND (create_time, id) > ($3::timestamptz, $4::uuid)` + listFilter + `
 	ORDER BY create_time, id LIMIT $7`
-	listByUpdate = `SELECT ` + allColumns + ` FROM operations
-	WHERE hashtextextended(scope, 0) = hashtextextended($1::text, 0) AND scope = $1 AND ($2::text = '' OR task = $2) AND (update_time, id) > ($3::timestamptz, $4::uuid)` + listFilter + `
-	ORDER BY update_time, id LIMIT $7`
+	// Of a row's events the last one counts.
+	listByUpdate = `SELECT o.* FROM events AS e CROSS JOIN LATERAL (
+		SELECT ` + allColumns + ` FROM operations
+		WHERE id = e.operation_id AND sequence = e.sequence AND scope = $1 AND ($2::text = '' OR task = $2)` + listFilter + ` OFFSET 0) AS o
+	WHERE e.scope_key = hashtextextended($1::text, 0) AND (e.time, e.operation_id) > ($3::timestamptz, $4::uuid)
+	ORDER BY e.time, e.operation_id LIMIT $7`
 )
 
 // The statements that write. Each changes those of its rows whose race is not lost, appends their events, and returns their ids. Rows
@@ -92,35 +108,71 @@ var (
 	updateOne, updateMany = updating(oneRow), updating(manyRows)
 
 	insertColumns = append(slices.Concat(identityColumns, mutableColumns), downstreamKey)
-	appendColumns = append(slices.Clone(eventColumns), commandKey)
 )
 
 func inserting(s shape) string {
-	return `WITH o AS (
+	past := 1 + len(insertColumns)
+	own := past + len(eventColumns) + len(dueColumns)
+	return `WITH i AS (
 	INSERT INTO operations (` + names("", insertColumns) + `)
-	` + s.rows(values(s, 1, insertColumns)) + s.from + `
-	ON CONFLICT (id) DO NOTHING RETURNING id)
-	INSERT INTO events (operation_id, ` + names("", appendColumns) + `)
-	SELECT o.id, ` + values(s, 1+len(insertColumns), appendColumns) + ` FROM o` + s.match + `
-	RETURNING operation_id`
+	SELECT ` + values(s, 1, insertColumns) + s.from + `
+	WHERE ` + guard{}.holds(own+len(unlikeColumns)) + `
+		AND (NOT ` + values(s, own, unlikeColumns) + ` OR (SELECT min(create_time) FROM unknown WHERE like_key = ` + likeIt(s) + `) IS NULL)
+	ON CONFLICT (id) DO NOTHING RETURNING id, scope),
+	o AS (SELECT i.id, i.scope` + s.number + ` FROM i` + s.match + `),` + following(s, past) + `
+	SELECT id FROM o`
 }
 
-// updating: the swap names no column of a partial index, so that no plan can use one; that of operations_due has all open operations.
+// likeKey is what unknown has of a scope, task and tool.
+func likeKey(scope, task, tool string) string {
+	return `hashtextextended(` + tool + `, hashtextextended(` + task + `, hashtextextended(` + scope + `, 0)))`
+}
+
+// likeIt is that of the row to be inserted.
+func likeIt(s shape) string {
+	of := map[string]string{}
+	for i, c := range insertColumns {
+		of[c.name] = s.value(1+i, c.kind)
+	}
+	return likeKey(of["scope"], of["task"], of["tool"])
+}
+
+// updating: the swap names no column of a partial index, so that no plan can use one.
 func updating(s shape) string {
 	next := 1 + len(swapColumns)
 	past := next + len(mutableColumns)
+	own := past + len(eventColumns)
 	was := func(i int) string { return s.value(1+i, swapColumns[i].kind) }
-	spread, number := "", ""
-	if s.from != "" {
-		spread = ` AND t.id = ANY($1::uuid[])` // for engines that distribute rows by their ids
-		number = `, n`
-	}
 	return `WITH o AS (
 	UPDATE operations AS t SET (` + names("", mutableColumns) + `) = ROW(` + values(s, next, mutableColumns) + `)` + s.from + `
-	WHERE t.id = ` + was(0) + spread + ` AND t.sequence = ` + was(1) + ` AND t.grant_lease_until IS NOT DISTINCT FROM ` + was(2) + `
-	RETURNING t.id` + number + `),
-	e AS (
-	INSERT INTO events (operation_id, ` + names("", appendColumns) + `)
-	SELECT o.id, ` + values(s, past, appendColumns) + ` FROM o WHERE ` + s.value(past, appendColumns[0].kind) + ` IS NOT NULL)
+	WHERE t.id = ` + was(0) + s.spread("t.id") + ` AND t.sequence = ` + was(1) + ` AND t.grant_lease_until IS NOT DISTINCT FROM ` + was(2) + `
+		AND t.record_version <= ` + strconv.Itoa(recordVersion) + ` AND ` + guard{}.holds(own+len(dueColumns)) + `
+		AND (SELECT TRUE FROM events AS same WHERE same.operation_id = t.id AND ` + sameCommand(s, past) + ` LIMIT 1) IS NULL
+	RETURNING t.id, t.scope` + s.number + `),
+	done AS (DELETE FROM due USING o WHERE due.operation_id = o.id AND due.next_check_time = ` + was(3) + `),` + following(s, past) + `
 	SELECT id FROM o`
+}
+
+// sameCommand says that an event is of the very command of the one to be appended. What has no id is no command.
+func sameCommand(s shape, past int) string {
+	var list []string
+	for i, c := range eventColumns {
+		value := s.value(past+i, c.kind)
+		switch c.name {
+		case "command_id":
+			list = append(list, `same.command_id = NULLIF(`+value+`, '')`)
+		case "command", "command_digest":
+			list = append(list, `same.`+c.name+` = `+value)
+		}
+	}
+	return strings.Join(list, " AND ")
+}
+
+// following appends the events of the rows that were written (o), and notes when they are due, with parameters from that one on.
+func following(s shape, past int) string {
+	due := values(s, past+len(eventColumns), dueColumns)
+	return `
+	e AS (INSERT INTO events (operation_id, scope_key, ` + names("", eventColumns) + `)
+		SELECT o.id, hashtextextended(o.scope, 0), ` + values(s, past, eventColumns) + ` FROM o WHERE ` + s.value(past, eventColumns[0].kind) + ` IS NOT NULL),
+	d AS (INSERT INTO due (next_check_time, operation_id) SELECT ` + due + `, o.id FROM o WHERE ` + due + ` IS NOT NULL)`
 }

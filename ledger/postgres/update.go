@@ -14,6 +14,7 @@ import (
 	"github.com/opsledger/opsledger/failpoint"
 	"github.com/opsledger/opsledger/ledger"
 	"github.com/opsledger/opsledger/ledger/coalesce"
+	"github.com/opsledger/opsledger/ledger/recent"
 )
 
 const (
@@ -77,7 +78,11 @@ type update struct {
 	detached bool
 	// alone: no longer in batches.
 	alone bool
-	// writes of the last decision.
+	// guesses: it may still be decided on a guess. from is the one that the last decision was taken on, if any.
+	guesses bool
+	from    recent.Guess
+	// change and writes of the last decision.
+	change ledger.Change
 	writes []write
 	// stray are writes whose commit was not seen, and which were not there when that was looked at: the server may still come to them.
 	stray []write
@@ -89,7 +94,7 @@ func (s *Store) Update(ctx context.Context, reads ledger.ReadSet, decide func(le
 	if err != nil {
 		return err
 	}
-	u := &update{store: s, reads: reads, decide: decide, ctx: ctx, cancel: cancel}
+	u := &update{store: s, reads: reads, decide: decide, guesses: true, ctx: ctx, cancel: cancel}
 	defer func() { u.cancel() }()
 	races, failures := 0, 0
 	for {
@@ -148,6 +153,12 @@ func (s *Store) detached(ctx context.Context, bound time.Duration) (context.Cont
 
 // attempt reads in a batch, decides, and writes in another one. What can't be written in a batch is written alone.
 func (u *update) attempt() (outcome, error) {
+	if u.guesses && !u.alone {
+		u.guesses = false
+		if settles, what, err := u.guessed(); settles {
+			return what, err
+		}
+	}
 	if u.alone {
 		return u.byItself(nil)
 	}
@@ -156,6 +167,7 @@ func (u *update) attempt() (outcome, error) {
 	if err != nil {
 		return u.failure("read", err)
 	}
+	u.store.recent.Read(u.reads, view.Current != nil)
 	writes, what, err := u.decided(view)
 	if len(writes) == 0 {
 		return what, err
@@ -192,6 +204,7 @@ func (u *update) decided(view ledger.View) ([]write, outcome, error) {
 	if u.writes, err = plan(u.reads.ID, view, change); err != nil {
 		return nil, settled, err
 	}
+	u.change = change
 	u.detach()
 	if err := failpoint.Hit(u.ctx, failpoint.StoreUpdateBetweenReadAndWrite); err != nil {
 		return nil, failed, unavailable("write", err)
@@ -293,6 +306,9 @@ func (u *update) mayStillCome(view ledger.View) bool {
 func (u *update) written(err error) (outcome, error) {
 	switch {
 	case err == nil:
+		if !u.writes[0].touches() {
+			u.store.recent.Wrote(u.from, u.change)
+		}
 		return settled, nil
 	case errors.Is(err, errUnseen) && u.writes[0].touches(): // nothing was at stake
 		return failed, unavailable("confirm", err)

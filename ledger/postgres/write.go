@@ -21,6 +21,10 @@ type write struct {
 	id        ledger.OperationID
 	was, next *ledger.Operation
 	event     *ledger.Event
+	// guess, if set, is of the database as a whole, and what the write depends on besides its row. With unlike it also depends on that there
+	// is no UNKNOWN operation like the new one.
+	guess  *meta
+	unlike bool
 }
 
 func (w write) touches() bool { return w.next == nil }
@@ -36,9 +40,9 @@ func parts(writes []write) (rows []operation, events []event) {
 }
 
 // inserted is the statement that inserts rows, and what it is given.
-func inserted(writes []write) (string, []any) {
+func inserted(writes []write, g guard) (string, []any) {
 	rows, events := parts(writes)
-	given := args(args(nil, insertColumns, rows), appendColumns, events)
+	given := g.args(args(args(args(args(nil, insertColumns, rows), eventColumns, events), dueColumns, writes), unlikeColumns, writes))
 	if len(writes) <= single {
 		return insertOne, given
 	}
@@ -46,9 +50,9 @@ func inserted(writes []write) (string, []any) {
 }
 
 // updated is the statement that changes rows, and what it is given.
-func updated(writes []write) (string, []any) {
+func updated(writes []write, g guard) (string, []any) {
 	rows, events := parts(writes)
-	given := args(args(args(nil, swapColumns, writes), mutableColumns, rows), appendColumns, events)
+	given := g.args(args(args(args(args(nil, swapColumns, writes), mutableColumns, rows), eventColumns, events), dueColumns, writes))
 	if len(writes) <= single {
 		return updateOne, given
 	}
@@ -72,7 +76,7 @@ func plan(op ledger.OperationID, view ledger.View, change ledger.Change) ([]writ
 		if err := w.check(); err != nil {
 			return nil, err
 		}
-		if !holdsAll(mutableColumns, w.next) || w.creates() && !holdsAll(identityColumns, w.next) || !holdsAll(appendColumns, w.event) {
+		if !holdsAll(mutableColumns, w.next) || w.creates() && !holdsAll(identityColumns, w.next) || !holdsAll(eventColumns, w.event) {
 			return nil, errUnstorable
 		}
 	}
@@ -104,7 +108,7 @@ func (w write) check() error {
 // sendWrites sends all of a change in one round trip, with what else the batch holds; each write must change its row.
 func sendWrites(ctx context.Context, to sender, b *pgx.Batch, writes []write) error {
 	won := map[ledger.OperationID]bool{}
-	queueWrites(b, writes, won)
+	queueWrites(b, writes, guard{}, won)
 	if err := to.SendBatch(ctx, b).Close(); err != nil {
 		return err
 	}
@@ -202,7 +206,7 @@ func (u *update) confirm() (outcome, error) {
 	for _, w := range writes {
 		won := map[ledger.OperationID]bool{}
 		b := &pgx.Batch{}
-		queueWrites(b, []write{w}, won)
+		queueWrites(b, []write{w}, guard{}, won)
 		switch err := s.send(ctx, conn, b).Close(); {
 		case lostRace(err):
 			u.stray, u.alone = writes, true

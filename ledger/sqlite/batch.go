@@ -282,8 +282,10 @@ func (s *Store) begin(ctx context.Context) (meta, error) {
 	m, err := readMeta(s.writer)
 	if err != nil {
 		s.undo()
+		return m, err
 	}
-	return m, err
+	s.met.Store(&m)
+	return m, nil
 }
 
 // lock begins a transaction that holds the file's write lock. That goes to whoever asks in the moment when it is free, and a process

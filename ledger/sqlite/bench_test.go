@@ -74,7 +74,7 @@ func (contracts) Contract(tool ledger.Tool) (ledger.Contract, bool) {
 type request struct{}
 
 func (request) Fingerprint(*ledger.Fingerprint) (ledger.Fingerprint, error) {
-	return ledger.Fingerprint{Spec: 1, SecretID: "s1", Contract: "default", Digest: [32]byte{1}, Categories: map[string][8]byte{"amount": {1}, "recipient": {2}}}, nil
+	return ledger.Fingerprint{Spec: 1, SecretID: "s1", Contract: "default", Digest: [32]byte{1}, Categories: map[string]ledger.CategoryDigest{"amount": {1}, "recipient": {2}}}, nil
 }
 
 func (request) SubjectDigest(ledger.Fingerprint) ([]byte, error) { return nil, nil }

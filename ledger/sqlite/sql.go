@@ -2,7 +2,10 @@
 
 package sqlite
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // identityColumns are written once; no statement below updates them. downstream_key is derived from key_hash and not read back.
 const identityColumns = `id, key_hash, scope, principal, tool, task, subject_digest, intent_time, create_time,
@@ -97,7 +100,7 @@ var (
 
 	// updateRow is the compare-and-swap.
 	updateRow = `UPDATE operations SET (` + mutableColumns + `) = (` + placeholders(mutableCount) + `)
-	WHERE id = ? AND sequence = ? AND grant_lease_until IS ?`
+	WHERE id = ? AND sequence = ? AND grant_lease_until IS ? AND record_version <= ` + strconv.Itoa(recordVersion)
 )
 
 func placeholders(n int) string { return strings.Repeat("?, ", n-1) + "?" }

@@ -7,12 +7,13 @@
 //
 // A call reads and decides on the caller's goroutine, by one of some connections that only read, and never waits for a writer there. What
 // it wants written goes into a queue: all that arrived while one batch was being written is the next, in one transaction, with one
-// sync of the disk. Each call of a batch has its own compare-and-swap and its own answer.
+// sync of the disk. Each call of a batch has its own compare-and-swap and its own answer. A call on a key that is new, or on a row that
+// this process has written itself, reads nothing before: it is decided on a guess, and the batch looks whether that holds.
 //
 // Commits are durable against power loss (write-ahead log, synchronous=FULL), and nobody sees one before it is. Time is the host's clock,
 // which all processes on one file share.
 //
-// It depends on modernc.org/sqlite, on packages coalesce and migrations and on the ledger's values.
+// It depends on modernc.org/sqlite, on packages coalesce, recent and migrations and on the ledger's values.
 package sqlite
 
 import (
@@ -33,6 +34,7 @@ import (
 
 	"github.com/opsledger/opsledger/ledger"
 	"github.com/opsledger/opsledger/ledger/coalesce"
+	"github.com/opsledger/opsledger/ledger/recent"
 	"github.com/opsledger/opsledger/migrations"
 )
 
@@ -54,6 +56,8 @@ type Options struct {
 }
 
 const (
+	// remembered is how many rows a process knows as it has written them.
+	remembered = 8192
 	// callBound is how long a call may take, apart from what the caller's context says; once a write has begun, it counts anew.
 	callBound = 5 * time.Second
 	// readableFrom and readableTo are the schema versions that this release works on.
@@ -71,6 +75,9 @@ type Store struct {
 	// creating counts calls that wait to insert a row.
 	creating atomic.Int64
 	flights  flights
+	// met is what the last batch met in the file as a whole; with it and recent a call can be decided before anything is read.
+	met    atomic.Pointer[meta]
+	recent *recent.Rows
 
 	// writing is held by the batch under way, and guards writer, which is nil where there is no sound connection.
 	writing sync.Mutex
@@ -99,6 +106,7 @@ func Open(ctx context.Context, path string, opts Options) (*Store, error) {
 	opts.Queue = orElse(opts.Queue, 4096)
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	s := &Store{path: path, opts: opts, bound: callBound, life: life, end: end}
+	s.recent = recent.New(remembered)
 	s.queue = coalesce.New(coalesce.Options{Batch: opts.Batch, Queue: opts.Queue, Batches: 1}, s.run)
 	readers, err := connector(path, "query_only(1)")
 	if err != nil {

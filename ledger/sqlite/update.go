@@ -14,6 +14,7 @@ import (
 	"github.com/opsledger/opsledger/failpoint"
 	"github.com/opsledger/opsledger/ledger"
 	"github.com/opsledger/opsledger/ledger/coalesce"
+	"github.com/opsledger/opsledger/ledger/recent"
 )
 
 // maxFailures bounds how often a step may fail.
@@ -45,6 +46,8 @@ type update struct {
 	detached bool
 	// inside: it has lost a race, and decides in the transaction of its batch, where it can't lose another.
 	inside bool
+	// guesses: it may still be decided on a guess.
+	guesses bool
 }
 
 // Update reads, decides and writes.
@@ -56,7 +59,7 @@ func (s *Store) Update(ctx context.Context, reads ledger.ReadSet, decide func(le
 	if s.life.Err() != nil {
 		return errClosed
 	}
-	u := &update{store: s, reads: reads, decide: decide, ctx: ctx, cancel: func() {}}
+	u := &update{store: s, reads: reads, decide: decide, guesses: true, ctx: ctx, cancel: func() {}}
 	defer func() { u.cancel() }()
 	defer s.flights.end(u)
 	for failures := 0; ; {
@@ -101,10 +104,18 @@ func (u *update) attempt() (outcome, error) {
 	if u.inside {
 		return u.enqueue(&job{reads: u.reads, decide: u.decide})
 	}
-	view, err := u.store.view(u.ctx, u.store.flights.begin(u, u.store.now), u.reads)
+	now := u.store.flights.begin(u, u.store.now)
+	if u.guesses {
+		u.guesses = false
+		if what, err := u.guessed(now); what != lost {
+			return what, err
+		}
+	}
+	view, err := u.store.view(u.ctx, now, u.reads)
 	if err != nil {
 		return failure("read", err)
 	}
+	u.store.recent.Read(u.reads, view.Current != nil)
 	// What writes nothing may be told at once: a reader sees only what is on the disk, see connect.
 	change, err := u.decide(view)
 	if err != nil || change.Next == nil {
@@ -118,7 +129,47 @@ func (u *update) attempt() (outcome, error) {
 	if err := failpoint.Hit(u.ctx, failpoint.StoreUpdateBetweenReadAndWrite); err != nil {
 		return failed, unavailable("write", err)
 	}
-	return u.enqueue(&job{reads: u.reads, view: view, writes: writes})
+	return u.write(recent.Guess{}, change, &job{reads: u.reads, view: view, writes: writes})
+}
+
+// guessed attempts to write what is decided on a guess. Where that did not settle the call, it is lost, and nothing was written.
+func (u *update) guessed(now time.Time) (outcome, error) {
+	met := u.store.met.Load()
+	if met == nil {
+		return lost, nil
+	}
+	g, ok := u.store.recent.Guess(u.reads)
+	if !ok {
+		return lost, nil
+	}
+	view := g.View
+	view.Now, view.Timeline, view.Watermark = now, met.timeline, met.watermark
+	if view.Current != nil {
+		view.Now = latest(view.Now, view.Current.UpdateTime)
+	}
+	change, err := u.decide(view)
+	if err != nil || change.Next == nil || change.Companion != nil {
+		return lost, nil
+	}
+	writes, err := plan(u.reads.ID, view, change)
+	if err != nil {
+		return settled, err
+	}
+	u.detach()
+	what, err := u.write(g, change, &job{reads: u.reads, view: view, writes: writes})
+	if what == lost {
+		u.store.recent.Wrong(u.reads)
+	}
+	return what, err
+}
+
+// write waits for the batch that writes a change, and remembers it.
+func (u *update) write(from recent.Guess, change ledger.Change, j *job) (outcome, error) {
+	what, err := u.enqueue(j)
+	if what == settled && err == nil {
+		u.store.recent.Wrote(from, change)
+	}
+	return what, err
 }
 
 // enqueue waits for the batch that takes the job.

@@ -82,7 +82,7 @@ func testStrings(t *testing.T, d Data) {
 			o.Fingerprint.SecretID, o.Fingerprint.Contract, o.Terms.ContractVersion = odd, odd, odd
 			document := odd + "\x00\u2028\u2029<&>\x7f\ufeff"
 			o.TargetSummary, o.Grant.WorkerID = document, document
-			o.Fingerprint.Categories = map[string][8]byte{document: {1}}
+			o.Fingerprint.Categories = map[string]ledger.CategoryDigest{document: {1}}
 			o.TargetAttributes = map[string]string{document: document, "": ""}
 			o.Detail.Kept = &ledger.KeptSuccess{ClaimID: ledger.ClaimID(document), Result: ledger.Result{
 				Resource: ledger.ResourceRef{ID: document}, Code: document, Payload: []byte{0, 1, 0xff, 0xfe},
@@ -201,6 +201,8 @@ func testTooNew(t *testing.T, d Data) {
 			t.Errorf("%s: got %v, want ErrRecordTooNew", what, err)
 		}
 	}
+	want("update by the process that wrote it before", s.Update(t.Context(), ledger.ReadSet{ID: id}, change(note("n"), unchanged)))
+	s = d.Open(t, Options{})
 	_, _, err := s.Get(t.Context(), id)
 	want("get", err)
 	// Enough comes along to judge who may be told.
@@ -385,6 +387,7 @@ func testDamaged(t *testing.T, d Data) {
 	if err := d.Alter(t, id, "detail = key_hash"); err != nil {
 		t.Fatal(err)
 	}
+	s = d.Open(t, Options{}) // one that has not written the row itself
 	_, _, err = s.Get(t.Context(), id)
 	wantUnavailable(t, "get", err)
 	wantUnavailable(t, "update", s.Update(t.Context(), ledger.ReadSet{ID: id}, change(note(""), unchanged)))

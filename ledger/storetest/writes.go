@@ -274,7 +274,7 @@ func testIdentity(t *testing.T, d Data) {
 		o.IntentTime, o.CreateTime = now.Add(-time.Hour), now.Add(-time.Hour)
 		o.Compensates, o.Corrects = id, id
 		o.Fingerprint = ledger.Fingerprint{
-			Spec: 9, SecretID: "x", Contract: "x", Digest: [32]byte{9}, Categories: map[string][8]byte{"x": {}},
+			Spec: 9, SecretID: "x", Contract: "x", Digest: [32]byte{9}, Categories: map[string]ledger.CategoryDigest{"x": {}},
 		}
 	}))
 	got := mustGet(t, s, id)

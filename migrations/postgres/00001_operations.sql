@@ -25,67 +25,71 @@ INSERT INTO meta (id, schema_version, deployment_id, timeline) VALUES (1, 1, gen
 CREATE TABLE operations (
     -- Written once. No statement of the ledger ever updates these columns.
     id                     uuid             PRIMARY KEY,
-    key_hash               bytea            NOT NULL,
     downstream_key         uuid             NOT NULL,
+    compensates            uuid             NULL,
+    corrects               uuid             NULL,
+    intent_time            timestamptz      NULL,
+    create_time            timestamptz      NOT NULL,
+    fingerprint_spec       integer          NOT NULL,
+    key_hash               bytea            NOT NULL,
     scope                  text COLLATE "C" NOT NULL,
     principal              text COLLATE "C" NOT NULL,
     tool                   text COLLATE "C" NOT NULL,
     task                   text COLLATE "C" NOT NULL,
     subject_digest         bytea            NULL,
-    intent_time            timestamptz      NULL,
-    create_time            timestamptz      NOT NULL,
-    compensates            uuid             NULL,
-    corrects               uuid             NULL,
     depends_on             bytea            NULL,
-    fingerprint_spec       integer          NOT NULL,
     fingerprint_secret     text COLLATE "C" NOT NULL,
     fingerprint_contract   text COLLATE "C" NOT NULL,
     fingerprint_digest     bytea            NOT NULL,
     fingerprint_categories bytea            NULL,
 
-    record_version         smallint         NOT NULL,
-    state                  smallint         NOT NULL,
-    custody                smallint         NOT NULL,
-    custodian              text COLLATE "C" NOT NULL,
-    queue_reason           smallint         NOT NULL,
-    sequence               bigint           NOT NULL,
-    version                bigint           NOT NULL,
-    last_hash              bytea            NOT NULL,
-    update_time            timestamptz      NOT NULL,
+    -- What a claim writes and few changes touch. The log has of a change only what lies between the first byte that changes and the
+    -- last one, so what each change touches comes last.
     timeline               bigint           NOT NULL,
-    terms_contract         text COLLATE "C" NOT NULL,
-    terms_effect           smallint         NOT NULL,
     terms_effect_within    bigint           NOT NULL,
     terms_key_retention    bigint           NOT NULL,
-    grant_claim_id         text COLLATE "C" NOT NULL,
-    grant_worker_id        bytea            NOT NULL,
     grant_epoch            bigint           NOT NULL,
     grant_time             timestamptz      NULL,
-    grant_lease_until      timestamptz      NULL,
     grant_send_until       timestamptz      NULL,
     grant_lease            bigint           NOT NULL,
+    attempts               bigint           NOT NULL,
+    starts                 bigint           NOT NULL,
+    first_start            timestamptz      NULL,
+    last_send              timestamptz      NULL,
+    check_number           bigint           NOT NULL,
+    check_began            timestamptz      NULL,
+    check_lease_until      timestamptz      NULL,
+    record_version         smallint         NOT NULL,
+    terms_effect           smallint         NOT NULL,
+    custody                smallint         NOT NULL,
+    queue_reason           smallint         NOT NULL,
     grant_started          boolean          NOT NULL,
     grant_released         boolean          NOT NULL,
     grant_used_approval    boolean          NOT NULL,
     grant_used_waiver      boolean          NOT NULL,
-    attempts               bigint           NOT NULL,
-    starts                 bigint           NOT NULL,
     may_have_applied       boolean          NOT NULL,
-    first_start            timestamptz      NULL,
-    last_send              timestamptz      NULL,
-    next_check_time        timestamptz      NULL,
-    check_number           bigint           NOT NULL,
-    check_began            timestamptz      NULL,
-    check_lease_until      timestamptz      NULL,
     check_open             boolean          NOT NULL,
+    needs_attention        boolean          NOT NULL,
+    custodian              text COLLATE "C" NOT NULL,
+    terms_contract         text COLLATE "C" NOT NULL,
+    grant_claim_id         text COLLATE "C" NOT NULL,
+    grant_worker_id        bytea            NOT NULL,
     target_summary         bytea            NOT NULL,
     target_attributes      bytea            NULL,
-    result                 bytea            NULL,
-    failure                bytea            NULL,
-    final_time             timestamptz      NULL,
-    needs_attention        boolean          NOT NULL,
     compensated_by         bytea            NULL,
+
+    sequence               bigint           NOT NULL,
+    version                bigint           NOT NULL,
+    update_time            timestamptz      NOT NULL,
+    grant_lease_until      timestamptz      NULL,
+    next_check_time        timestamptz      NULL,
+    final_time             timestamptz      NULL,
+    state                  smallint         NOT NULL,
+    last_hash              bytea            NOT NULL,
     detail                 bytea            NOT NULL,
+    failure                bytea            NULL,
+    result                 bytea            NULL,
+    result_payload         bytea            NULL,
 
     -- A second witness under the code: none of these can be broken by a correct release.
     CONSTRAINT operations_lengths CHECK (
@@ -111,13 +115,16 @@ CREATE TABLE operations (
     CONSTRAINT operations_held CHECK ((custody = 3) = (custodian <> '')),
     CONSTRAINT operations_started CHECK (starts = 0 OR first_start IS NOT NULL),
     CONSTRAINT operations_checked CHECK (NOT check_open OR check_number <> 0)
--- A row is changed soon after it was made: with room for that on its page the log needs only what has changed of it.
-) WITH (fillfactor = 50);
+-- A row is changed soon after it was made: with room for that on its page, and no index over what changes, neither an index nor the
+-- rest of the row is written again.
+) WITH (fillfactor = 40);
 -- +goose StatementEnd
 
 -- +goose StatementBegin
 CREATE TABLE events (
     operation_id     uuid             NOT NULL,
+    -- hashtextextended(scope, 0): who follows what changes in a scope finds it here.
+    scope_key        bigint           NOT NULL,
     sequence         bigint           NOT NULL CHECK (sequence >= 1),
     version          bigint           NOT NULL CHECK (version >= 1),
     epoch            bigint           NOT NULL,
@@ -127,20 +134,27 @@ CREATE TABLE events (
     to_state         smallint         NOT NULL,
     actor_kind       smallint         NOT NULL,
     actor            text COLLATE "C" NOT NULL,
-    -- What asked for it. The key is a digest of the three; NULL for what has no claim_id or command_id, so that it never collides.
+    -- What asked for it. No two events of one operation have the same of these, where there is an id: the compare-and-swap looks.
     command          text COLLATE "C" NOT NULL,
     command_id       text COLLATE "C" NOT NULL,
     command_digest   text COLLATE "C" NOT NULL,
-    command_key      uuid             NULL,
     contract_version text COLLATE "C" NOT NULL,
     facts            bytea            NULL,
     note             bytea            NULL,
     -- The canonical text that was hashed is made of the above.
     previous_hash    bytea            NULL CHECK (octet_length(previous_hash) = 32),
     hash             bytea            NOT NULL CHECK (octet_length(hash) = 32),
-    PRIMARY KEY (operation_id, sequence),
-    CONSTRAINT events_command UNIQUE (operation_id, command_key),
-    CONSTRAINT events_command_whole CHECK ((command_key IS NULL) = (command_id = ''))
+    PRIMARY KEY (operation_id, sequence)
+);
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- The next_check_time of each row that has one. It is an index that the ledger keeps itself, in the transaction of the row: over a column of
+-- the row, each change would be one of all its indexes.
+CREATE TABLE due (
+    next_check_time  timestamptz      NOT NULL,
+    operation_id     uuid             NOT NULL,
+    PRIMARY KEY (next_check_time, operation_id)
 );
 -- +goose StatementEnd
 
@@ -167,29 +181,36 @@ CREATE TABLE fingerprint_secrets (
 -- +goose StatementEnd
 
 -- +goose StatementBegin
+-- The rows that are UNKNOWN, by a digest of scope, task and tool: kept as due is.
+CREATE TABLE unknown (
+    like_key         bigint           NOT NULL,
+    create_time      timestamptz      NOT NULL,
+    operation_id     uuid             NOT NULL,
+    PRIMARY KEY (like_key, create_time, operation_id)
+);
+-- +goose StatementEnd
+
+-- +goose StatementBegin
 CREATE INDEX operations_downstream_key ON operations (downstream_key);
 -- +goose StatementEnd
 -- +goose StatementBegin
--- Only the due scan names next_check_time; the compare-and-swap never matches this index.
-CREATE INDEX operations_due ON operations (next_check_time, id) WHERE next_check_time IS NOT NULL;
--- +goose StatementEnd
--- +goose StatementBegin
--- Texts are as long as callers make them: these three have their digests, and the statements compare both.
+-- Texts are as long as callers make them: these have their digests, and the statements compare both.
 CREATE INDEX operations_by_create ON operations (hashtextextended(scope, 0), create_time, id);
--- +goose StatementEnd
--- +goose StatementBegin
-CREATE INDEX operations_by_update ON operations (hashtextextended(scope, 0), update_time, id);
 -- +goose StatementEnd
 -- +goose StatementBegin
 CREATE INDEX operations_by_task ON operations (hashtextextended(task, hashtextextended(scope, 0)), create_time, id);
 -- +goose StatementEnd
+
 -- +goose StatementBegin
-CREATE INDEX operations_unknown ON operations (scope, task, tool, create_time, id) WHERE state = 5;
+-- The last event of a row has its update_time.
+CREATE INDEX events_by_time ON events (scope_key, time, operation_id);
 -- +goose StatementEnd
 
 -- +goose Down
 DROP TABLE fingerprint_secrets;
 DROP TABLE contracts;
+DROP TABLE unknown;
+DROP TABLE due;
 DROP TABLE events;
 DROP TABLE operations;
 DROP TABLE meta;

@@ -20,7 +20,7 @@ import (
 )
 
 // pgbench does the store's work without the store: one statement inserts the row with all its columns and its first event, if there is
-// no such row; one changes it with all its columns and appends an event, if nobody was faster. Two statements, two commits. It reads
+// no such row, and notes when it is due; one changes it with all its columns and appends an event, if nobody was faster. Two statements, two commits. It reads
 // nothing and decides nothing, so it is a strict measure of what asks the database for each call by itself. The columns and their values
 // are those that the store itself has written for one unit, whatever the schema becomes.
 
@@ -98,10 +98,12 @@ func script(operation, event []column) (text string, variables map[string]string
 	list := func(items []string) string { return strings.Join(items, ", ") }
 	insertEvent := "INSERT INTO events (" + list(events) + ") SELECT "
 	text = `\set unit random(1, 9000000000000000000)
-WITH o AS (INSERT INTO operations (` + list(columns) + `) VALUES (` + list(claim) + `) ON CONFLICT (id) DO NOTHING RETURNING id)
-` + insertEvent + list(granted) + ` FROM o;
+WITH o AS (INSERT INTO operations (` + list(columns) + `) VALUES (` + list(claim) + `) ON CONFLICT (id) DO NOTHING RETURNING id, next_check_time),
+e AS (` + insertEvent + list(granted) + ` FROM o)
+INSERT INTO due (next_check_time, operation_id) SELECT next_check_time, id FROM o RETURNING next_check_time AS due \gset
 WITH o AS (UPDATE operations SET (` + list(mutable) + `) = ROW(` + list(done) + `)
-WHERE id = ` + unitValue["uuid"] + ` AND sequence = ` + sequence + ` AND ` + leaseColumn + ` IS NOT DISTINCT FROM ` + lease + ` RETURNING id)
+WHERE id = ` + unitValue["uuid"] + ` AND sequence = ` + sequence + ` AND ` + leaseColumn + ` IS NOT DISTINCT FROM ` + lease + ` RETURNING id),
+d AS (DELETE FROM due USING o WHERE operation_id = o.id AND next_check_time = :due::timestamptz)
 ` + insertEvent + list(completed) + ` FROM o;
 `
 	return text, variables

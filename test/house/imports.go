@@ -37,9 +37,11 @@ var places = []place{
 	{at: "ledger/contract", may: core},
 	// Stores gather calls into batches; what a batch does is theirs.
 	{at: "ledger/coalesce", pure: true},
+	// And they may decide on what this process has just written.
+	{at: "ledger/recent", may: []string{"ledger"}, pure: true, libraries: []string{"github.com/hashicorp/golang-lru/v2"}},
 	// A store brings its own schema.
-	{at: "ledger/postgres", may: with(core, "ledger/coalesce", "migrations")},
-	{at: "ledger/sqlite", may: with(core, "ledger/coalesce", "migrations")},
+	{at: "ledger/postgres", may: with(core, "ledger/coalesce", "ledger/recent", "migrations")},
+	{at: "ledger/sqlite", may: with(core, "ledger/coalesce", "ledger/recent", "migrations")},
 	{at: "migrations", may: core},
 	{at: "ledger/rpc", may: with(core, "gen")},
 	{at: "recovery", may: with(core, "gen")},
