@@ -84,7 +84,7 @@ const auto = "auto"
 // serveDefaults are the defaults of every command but dev.
 func serveDefaults() Config {
 	return Config{
-		StoreTLS: storeTLSVerified, Durability: durabilityRequired, Migrations: auto, GRPCAddr: ":7443", MaxConns: 4096, Workers: 64,
+		StoreTLS: storeTLSVerified, Durability: durabilityRequired, Migrations: auto, GRPCAddr: ":7443", MaxConns: 4096, Workers: 256,
 		Memory: auto, WriteSpec: fingerprint.Spec1, AuthorizationTimeout: 500 * time.Millisecond, Reflection: auto, AdminAddr: ":7490",
 		ReloadInterval: 5 * time.Second, DrainDelay: 3 * time.Second, DrainTimeout: 25 * time.Second,
 		LogLevel: "info", LogFormat: "json",

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/opsledger/opsledger/failpoint"
 	"github.com/opsledger/opsledger/ledger"
 	"github.com/opsledger/opsledger/ledger/recent"
 )
@@ -110,6 +111,9 @@ func (u *update) guessed() (settles bool, what outcome, err error) {
 	u.change, u.from = change, g
 	u.writes[0].guess, u.writes[0].unlike = &m, u.reads.Siblings != nil
 	u.detach()
+	if err := failpoint.Hit(u.ctx, failpoint.StoreUpdateBetweenReadAndWrite); err != nil {
+		return true, failed, unavailable("write", err)
+	}
 	err = u.together(u.writes[0])
 	switch {
 	case errors.Is(err, errRace), errors.Is(err, errAlone):

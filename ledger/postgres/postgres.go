@@ -318,10 +318,13 @@ func supported(version int) error {
 	return nil
 }
 
+// errClosed says that Close was called.
+var errClosed = fmt.Errorf("%w: it is closed", ledger.ErrStoreUnavailable)
+
 // enter bounds a call by the store's own limit and its life.
 func (s *Store) enter(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	if s.life.Err() != nil {
-		return nil, nil, fmt.Errorf("%w: it is closed", ledger.ErrStoreUnavailable)
+		return nil, nil, errClosed
 	}
 	ctx, cancel := context.WithTimeout(ctx, callBound)
 	stop := context.AfterFunc(s.life, cancel)

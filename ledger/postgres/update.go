@@ -75,6 +75,7 @@ type update struct {
 	// ctx is the caller's, until a write begins.
 	ctx      context.Context
 	cancel   context.CancelFunc
+	bounded  bool
 	detached bool
 	// alone: no longer in batches.
 	alone bool
@@ -90,11 +91,10 @@ type update struct {
 
 // Update reads, decides and writes.
 func (s *Store) Update(ctx context.Context, reads ledger.ReadSet, decide func(ledger.View) (ledger.Change, error)) error {
-	ctx, cancel, err := s.enter(ctx)
-	if err != nil {
-		return err
+	if s.life.Err() != nil {
+		return errClosed
 	}
-	u := &update{store: s, reads: reads, decide: decide, guesses: true, ctx: ctx, cancel: cancel}
+	u := &update{store: s, reads: reads, decide: decide, guesses: true, ctx: ctx, cancel: func() {}}
 	defer func() { u.cancel() }()
 	races, failures := 0, 0
 	for {
@@ -133,12 +133,24 @@ func pause(ctx context.Context, n int) {
 	}
 }
 
+// bound bounds what comes by the store's own limit, if nothing does yet.
+func (u *update) bound() error {
+	if u.bounded {
+		return nil
+	}
+	ctx, cancel, err := u.store.enter(u.ctx)
+	if err == nil {
+		u.bounded, u.ctx, u.cancel = true, ctx, cancel
+	}
+	return err
+}
+
 // detach lets the write go on when the caller hangs up, under the store's own bound.
 func (u *update) detach() {
 	if u.detached {
 		return
 	}
-	u.detached = true
+	u.detached, u.bounded = true, true
 	before := u.cancel
 	ctx, cancel := u.store.detached(u.ctx, callBound)
 	u.ctx, u.cancel = ctx, func() { cancel(); before() }
@@ -158,6 +170,9 @@ func (u *update) attempt() (outcome, error) {
 		if settles, what, err := u.guessed(); settles {
 			return what, err
 		}
+	}
+	if err := u.bound(); err != nil {
+		return settled, err
 	}
 	if u.alone {
 		return u.byItself(nil)

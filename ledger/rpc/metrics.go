@@ -112,11 +112,17 @@ func (s *Server) toolLabel(tool ledger.Tool) string {
 
 // annotate names the operation in the call's span and log line.
 func annotate(ctx context.Context, tool ledger.Tool, id ledger.OperationID) {
-	trace.SpanFromContext(ctx).SetAttributes(attribute.String(attrTool, string(tool)), attribute.String(attrOperation, id.String()))
-	logging.AddFields(ctx, logging.Fields{attrTool, string(tool), attrOperation, id.String()})
+	name := id.String()
+	if span := trace.SpanFromContext(ctx); span.IsRecording() {
+		span.SetAttributes(attribute.String(attrTool, string(tool)), attribute.String(attrOperation, name))
+	}
+	logging.AddFields(ctx, logging.Fields{attrTool, string(tool), attrOperation, name})
 }
 
 func annotateFingerprint(ctx context.Context, f ledger.Fingerprint) {
-	trace.SpanFromContext(ctx).SetAttributes(attribute.String(attrFingerprint, f.Prefix()))
-	logging.AddFields(ctx, logging.Fields{attrFingerprint, f.Prefix()})
+	prefix := f.Prefix()
+	if span := trace.SpanFromContext(ctx); span.IsRecording() {
+		span.SetAttributes(attribute.String(attrFingerprint, prefix))
+	}
+	logging.AddFields(ctx, logging.Fields{attrFingerprint, prefix})
 }

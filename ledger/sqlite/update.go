@@ -156,6 +156,9 @@ func (u *update) guessed(now time.Time) (outcome, error) {
 		return settled, err
 	}
 	u.detach()
+	if err := failpoint.Hit(u.ctx, failpoint.StoreUpdateBetweenReadAndWrite); err != nil {
+		return failed, unavailable("write", err)
+	}
 	what, err := u.write(g, change, &job{reads: u.reads, view: view, writes: writes})
 	if what == lost {
 		u.store.recent.Wrong(u.reads)

@@ -25,7 +25,7 @@ import (
 type messageSizes struct{ Request, Answer int }
 
 // echoWorkers is ledgerd's number of stream workers.
-const echoWorkers = 64
+const echoWorkers = 256
 
 const (
 	echoService = "opsledger.bench.Echo"
