@@ -41,12 +41,17 @@ func withMutable(args []any, o *ledger.Operation) []any {
 	)
 }
 
-// eventArgs follow insertEvent. What has no id has no command either.
-func eventArgs(e *ledger.Event) []any {
-	var command, commandID, digest any
-	if e.CommandID != "" {
+// commandOf is what asked for an event, all NULL where it has no id.
+func commandOf(e *ledger.Event) (command, commandID, digest any) {
+	if e != nil && e.CommandID != "" {
 		command, commandID, digest = string(e.Command), e.CommandID, e.CommandDigest
 	}
+	return command, commandID, digest
+}
+
+// eventArgs follow insertEvent. What has no id has no command either.
+func eventArgs(e *ledger.Event) []any {
+	command, commandID, digest := commandOf(e)
 	return []any{id(e.OperationID), int64(e.Sequence), command, commandID, digest, instant(e.Time), e.Body(), e.Hash[:]}
 }
 
@@ -55,9 +60,10 @@ func insertArgs(o *ledger.Operation) []any {
 	return append(withIdentity(withMutable(args, o), o), o.KeyHash.DownstreamKey())
 }
 
-func updateArgs(was, next *ledger.Operation) []any {
-	args := make([]any, 0, mutableCount+3)
-	return append(withMutable(args, next), id(was.ID), int64(was.Sequence), instant(was.Grant.LeaseUntil))
+func updateArgs(was, next *ledger.Operation, e *ledger.Event) []any {
+	args := make([]any, 0, mutableCount+6)
+	command, commandID, digest := commandOf(e)
+	return append(withMutable(args, next), id(was.ID), int64(was.Sequence), instant(was.Grant.LeaseUntil), command, commandID, digest)
 }
 
 // row is one row of a result, read column by column. What is not of the type that is asked for is damaged: the tables are STRICT.

@@ -66,7 +66,7 @@ func (w write) apply(c *conn) error {
 	if w.was == nil {
 		statement, args = insertRow, insertArgs(w.next)
 	} else {
-		args = updateArgs(w.was, w.next)
+		args = updateArgs(w.was, w.next, w.event)
 	}
 	n, err := c.exec(background, statement, args...)
 	switch {

@@ -117,7 +117,8 @@ CREATE TABLE operations (
 CREATE TABLE events (
     operation_id           BLOB    NOT NULL,
     sequence               INTEGER NOT NULL CHECK (sequence >= 1),
-    -- What asked for it; all three NULL for what has no claim_id or command_id, so that it never collides.
+    -- What asked for it; all three NULL for what has no claim_id or command_id. No two events of one operation have the same: the
+    -- compare-and-swap looks.
     command                TEXT    NULL,
     command_id             TEXT    NULL,
     command_digest         TEXT    NULL,
@@ -126,7 +127,6 @@ CREATE TABLE events (
     body                   BLOB    NOT NULL,
     hash                   BLOB    NOT NULL CHECK (octet_length(hash) = 32),
     PRIMARY KEY (operation_id, sequence),
-    CONSTRAINT events_command UNIQUE (operation_id, command, command_id, command_digest),
     CONSTRAINT events_command_whole CHECK (
         (command IS NULL) = (command_id IS NULL) AND (command IS NULL) = (command_digest IS NULL))
 ) STRICT;
