@@ -17,6 +17,9 @@ import (
 type write struct {
 	was, next *ledger.Operation
 	event     *ledger.Event
+	// row and appended are what its statements are given. They are made where it is planned, by the caller: the writer is one goroutine, for
+	// which all others wait.
+	row, appended []any
 }
 
 // plan checks that a change fits what was read. An error is a fault of the caller's code, not of the database.
@@ -32,10 +35,11 @@ func plan(op ledger.OperationID, view ledger.View, change ledger.Change) ([]writ
 		}
 		writes = append(writes, write{was: &was, next: c.Next, event: c.Event})
 	}
-	for _, w := range writes {
-		if err := w.check(); err != nil {
+	for i := range writes {
+		if err := writes[i].check(); err != nil {
 			return nil, err
 		}
+		writes[i].prepare()
 	}
 	return writes, nil
 }
@@ -59,16 +63,25 @@ func (w write) check() error {
 	}
 }
 
+func (w *write) prepare() {
+	if w.was == nil {
+		w.row = insertArgs(w.next)
+	} else {
+		w.row = updateArgs(w.was, w.next, w.event)
+	}
+	if w.event != nil {
+		w.appended = eventArgs(w.event)
+	}
+}
+
 // apply writes row and event. Of its errors, errRace and a constraint's have written nothing; after a tornError the row is written, and
 // its event not.
 func (w write) apply(c *conn) error {
-	statement, args := updateRow, []any(nil)
+	statement := updateRow
 	if w.was == nil {
-		statement, args = insertRow, insertArgs(w.next)
-	} else {
-		args = updateArgs(w.was, w.next, w.event)
+		statement = insertRow
 	}
-	n, err := c.exec(background, statement, args...)
+	n, err := c.exec(background, statement, w.row...)
 	switch {
 	case err != nil:
 		return err
@@ -77,7 +90,7 @@ func (w write) apply(c *conn) error {
 	case w.event == nil:
 		return nil
 	}
-	if _, err = c.exec(background, insertEvent, eventArgs(w.event)...); err != nil {
+	if _, err = c.exec(background, insertEvent, w.appended...); err != nil {
 		return &tornError{err}
 	}
 	return nil
