@@ -11,8 +11,8 @@ import (
 //
 // Guarantees that the ledger builds on:
 //   - The operation id is the primary key and the only arbiter: of two inserts one wins, the other reads again.
-//   - An update is a compare-and-swap on the sequence and the lease's end, and must change exactly one row; the change's event
-//     is appended in the same transaction.
+//   - An update is a compare-and-swap on the history (its length and last hash) and the lease's end, and must change exactly one row; the
+//     change's event is appended in the same transaction.
 //   - Time is the store's own, the same for all instances, cut to microseconds; one transaction has one fixed now.
 //   - When the outcome of a commit is not known, the store looks whether its own event is there, by executing the same write again: then
 //     it has succeeded; where nothing was committed, it decides anew on a fresh read. If that fails, too, it answers

@@ -61,11 +61,13 @@ type (
 	event     = *ledger.Event
 )
 
-// swapColumns are what a compare-and-swap looks for, and when the row was due, where that changes.
+// swapColumns are what a compare-and-swap looks for, and when the row was due, where that changes. The hash stands for the whole history:
+// what was decided on before a failover may not be written over another one of the same length.
 var swapColumns = []column[write]{
 	of("id", "uuid", func(w write) pgtype.UUID { return uuid(w.id) }),
 	of("sequence", "bigint", func(w write) pgtype.Int8 { return integer(int64(w.was.Sequence)) }),
 	of("grant_lease_until", "timestamptz", func(w write) pgtype.Timestamptz { return instant(w.was.Grant.LeaseUntil) }),
+	of("last_hash", "bytea", func(w write) octetString { return w.was.LastHash[:] }),
 	of("was_due", "timestamptz", func(w write) pgtype.Timestamptz { return w.due(w.was, w.next) }),
 }
 

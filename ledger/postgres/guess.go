@@ -96,11 +96,7 @@ func (u *update) guessed() (settles bool, what outcome, err error) {
 	if !ok {
 		return false, failed, nil
 	}
-	view := g.View
-	view.Now, view.Timeline, view.Watermark = clock(u.store.opts.Now).now(now), uint32(m.timeline), m.watermark
-	if view.Current != nil {
-		view.Now = latest(view.Now, view.Current.UpdateTime)
-	}
+	view := g.At(clock(u.store.opts.Now).now(now), uint32(m.timeline), m.watermark)
 	change, err := u.decide(view)
 	if err != nil || change.Next == nil || change.Companion != nil {
 		return false, failed, nil

@@ -2,7 +2,7 @@
 
 // Package postgres keeps the ledger in PostgreSQL, or in an engine that speaks its protocol.
 //
-// It is a ledger.Store, with nothing to add to what that promises: one row per operation, compare-and-swap on its sequence and its
+// It is a ledger.Store, with nothing to add to what that promises: one row per operation, compare-and-swap on its history and its
 // lease's end, each event in the transaction of its change. Any number of processes may use one database.
 //
 // How a change is written: calls gather in two queues (package coalesce), and what arrives while a batch is under way goes into the next

@@ -145,11 +145,11 @@ func updating(s shape) string {
 	was := func(i int) string { return s.value(1+i, swapColumns[i].kind) }
 	return `WITH o AS (
 	UPDATE operations AS t SET (` + names("", mutableColumns) + `) = ROW(` + values(s, next, mutableColumns) + `)` + s.from + `
-	WHERE t.id = ` + was(0) + s.spread("t.id") + ` AND t.sequence = ` + was(1) + ` AND t.grant_lease_until IS NOT DISTINCT FROM ` + was(2) + `
+	WHERE t.id = ` + was(0) + s.spread("t.id") + ` AND t.sequence = ` + was(1) + ` AND t.grant_lease_until IS NOT DISTINCT FROM ` + was(2) + ` AND t.last_hash = ` + was(3) + `
 		AND t.record_version <= ` + strconv.Itoa(recordVersion) + ` AND ` + guard{}.holds(own+len(dueColumns)) + `
 		AND (SELECT TRUE FROM events AS same WHERE same.operation_id = t.id AND ` + sameCommand(s, past) + ` LIMIT 1) IS NULL
 	RETURNING t.id, t.scope` + s.number + `),
-	done AS (DELETE FROM due USING o WHERE due.operation_id = o.id AND due.next_check_time = ` + was(3) + `),` + following(s, past) + `
+	done AS (DELETE FROM due USING o WHERE due.operation_id = o.id AND due.next_check_time = ` + was(4) + `),` + following(s, past) + `
 	SELECT id FROM o`
 }
 

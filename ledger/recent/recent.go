@@ -12,6 +12,7 @@ package recent
 import (
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
@@ -51,9 +52,17 @@ func New(limit int) *Rows {
 
 // Guess is what a read would probably find.
 type Guess struct {
-	// View without what is the store's own to say: its time, timeline and watermark.
-	View    ledger.View
+	current *ledger.Operation
+	prior   []ledger.Event
 	history []ledger.Event
+}
+
+// At is what would be found at a time, in a store of that timeline and watermark.
+func (g Guess) At(now time.Time, timeline uint32, watermark ledger.Watermark) ledger.View {
+	if g.current != nil && now.Before(g.current.UpdateTime) {
+		now = g.current.UpdateTime
+	}
+	return ledger.View{Now: now, Timeline: timeline, Watermark: watermark, Current: g.current, Prior: g.prior}
 }
 
 // Guess says what a read would find, if that can be guessed: there is no such operation, or it is as this process left it, and nothing
@@ -73,11 +82,11 @@ func (r *Rows) Guess(reads ledger.ReadSet) (Guess, bool) {
 	}
 	r.rows.Add(reads.ID, row{})
 	operation := known.operation.Clone()
-	g := Guess{View: ledger.View{Current: &operation}, history: known.history}
+	g := Guess{current: &operation, history: known.history}
 	if reads.CommandID != "" {
 		for _, e := range known.history {
 			if e.CommandID == reads.CommandID {
-				g.View.Prior = append(g.View.Prior, e)
+				g.prior = append(g.prior, e)
 			}
 		}
 	}
@@ -126,7 +135,7 @@ func (r *Rows) Wrote(from Guess, change ledger.Change) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if from.View.Current == nil && next.Sequence == 1 {
+	if from.current == nil && next.Sequence == 1 {
 		r.learn(true)
 	}
 	r.rows.Add(next.ID, known)

@@ -26,10 +26,10 @@ func TestARowIsGuessedOnceAndAsItWasWritten(t *testing.T) {
 	r := New(8)
 	r.Wrote(Guess{}, written(1, 1, ledger.Processing))
 	g, ok := r.Guess(ledger.ReadSet{ID: id(1), CommandID: "command 1"})
-	if !ok || g.View.Current == nil || g.View.Current.Sequence != 1 || len(g.View.Prior) != 1 {
-		t.Fatalf("%t, %+v; want the row and the event of the command", ok, g.View)
+	if !ok || g.current == nil || g.current.Sequence != 1 || len(g.prior) != 1 {
+		t.Fatalf("%t, %+v; want the row and the event of the command", ok, g)
 	}
-	g.View.Current.TargetAttributes["a"] = "changed"
+	g.current.TargetAttributes["a"] = "changed"
 	if _, ok := r.Guess(ledger.ReadSet{ID: id(1)}); ok {
 		t.Error("the row was guessed again")
 	}
@@ -38,8 +38,8 @@ func TestARowIsGuessedOnceAndAsItWasWritten(t *testing.T) {
 	if second.Next.TargetAttributes["a"] != "b" {
 		t.Error("a taker's change went into another row")
 	}
-	if g, ok = r.Guess(ledger.ReadSet{ID: id(1), CommandID: "command 1"}); !ok || g.View.Current.Sequence != 2 || len(g.View.Prior) != 1 {
-		t.Errorf("after a second write: %t, %+v; want the row and one event of the command", ok, g.View)
+	if g, ok = r.Guess(ledger.ReadSet{ID: id(1), CommandID: "command 1"}); !ok || g.current.Sequence != 2 || len(g.prior) != 1 {
+		t.Errorf("after a second write: %t, %+v; want the row and one event of the command", ok, g)
 	}
 }
 
@@ -94,7 +94,7 @@ func TestWhatIsNotGuessed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := New(8)
 			if g, ok := r.Guess(prepare(r)); ok {
-				t.Errorf("guessed %+v", g.View)
+				t.Errorf("guessed %+v", g)
 			}
 		})
 	}
@@ -124,7 +124,7 @@ func TestALeaseThatWasRenewedIsRemembered(t *testing.T) {
 	renewed := written(1, 1, ledger.Processing)
 	renewed.Event, renewed.Next.Attempts = nil, 7
 	r.Wrote(g, renewed)
-	if g, ok := r.Guess(ledger.ReadSet{ID: id(1)}); !ok || g.View.Current.Attempts != 7 {
-		t.Errorf("%t, %+v; want the row as it was renewed", ok, g.View.Current)
+	if g, ok := r.Guess(ledger.ReadSet{ID: id(1)}); !ok || g.current.Attempts != 7 {
+		t.Errorf("%t, %+v; want the row as it was renewed", ok, g.current)
 	}
 }

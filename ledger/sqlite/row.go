@@ -61,9 +61,9 @@ func insertArgs(o *ledger.Operation) []any {
 }
 
 func updateArgs(was, next *ledger.Operation, e *ledger.Event) []any {
-	args := make([]any, 0, mutableCount+6)
+	args := make([]any, 0, mutableCount+7)
 	command, commandID, digest := commandOf(e)
-	return append(withMutable(args, next), id(was.ID), int64(was.Sequence), instant(was.Grant.LeaseUntil), command, commandID, digest)
+	return append(withMutable(args, next), id(was.ID), int64(was.Sequence), instant(was.Grant.LeaseUntil), was.LastHash[:], command, commandID, digest)
 }
 
 // row is one row of a result, read column by column. What is not of the type that is asked for is damaged: the tables are STRICT.

@@ -100,7 +100,7 @@ var (
 
 	// updateRow is the compare-and-swap.
 	updateRow = `UPDATE operations SET (` + mutableColumns + `) = (` + placeholders(mutableCount) + `)
-	WHERE id = ? AND sequence = ? AND grant_lease_until IS ? AND record_version <= ` + strconv.Itoa(recordVersion) + `
+	WHERE id = ? AND sequence = ? AND grant_lease_until IS ? AND last_hash = ? AND record_version <= ` + strconv.Itoa(recordVersion) + `
 		AND NOT EXISTS (SELECT 1 FROM events WHERE operation_id = id AND command = ? AND command_id = ? AND command_digest = ?)`
 )
 

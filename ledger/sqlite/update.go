@@ -142,11 +142,7 @@ func (u *update) guessed(now time.Time) (outcome, error) {
 	if !ok {
 		return lost, nil
 	}
-	view := g.View
-	view.Now, view.Timeline, view.Watermark = now, met.timeline, met.watermark
-	if view.Current != nil {
-		view.Now = latest(view.Now, view.Current.UpdateTime)
-	}
+	view := g.At(now, met.timeline, met.watermark)
 	change, err := u.decide(view)
 	if err != nil || change.Next == nil || change.Companion != nil {
 		return lost, nil

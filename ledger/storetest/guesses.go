@@ -32,6 +32,18 @@ func testGuesses(t *testing.T, d Data) {
 			t.Errorf("%d events, want 3", len(events))
 		}
 	})
+	t.Run("another history of the same length, after a failover", func(t *testing.T) {
+		k := testKey("another history")
+		id := mustClaim(t, s, k, "c")
+		if err := d.Alter(t, id, "last_hash = key_hash"); err != nil {
+			t.Fatal(err)
+		}
+		var last ledger.View
+		mustUpdate(t, s, ledger.ReadSet{ID: id}, seeing(&last, change(note("by this one"), unchanged)))
+		if last.Current == nil || last.Current.LastHash != [32]byte(last.Current.KeyHash) {
+			t.Error("decided on the history that is lost")
+		}
+	})
 	t.Run("a lease that another process has renewed", func(t *testing.T) {
 		k := testKey("renewed")
 		id := mustClaim(t, s, k, "c")
