@@ -55,6 +55,8 @@ type Claim struct {
 	Fingerprint Fingerprint
 	// SubjectDigest under Fingerprint's secret; empty without a subject.
 	SubjectDigest []byte
+	// Slots that the unique rules of the contract ask for, with the values of its request.
+	Slots []UniqueSlot
 	// Lease wished for, within the contract's bounds; 0: the contract's default.
 	Lease   time.Duration
 	Reserve bool

@@ -21,8 +21,8 @@ type Related struct {
 	OtherCompensations []OperationID
 	Dependencies       []Operation
 	UnknownSiblings    []OperationID
-	// LookAlikes hold the slots that the contract's unique rules ask for.
-	LookAlikes    []OperationID
+	// Owners of the slots that a Claim asks for, as they stand; a slot without one is free.
+	Owners        map[Slot]Operation
 	ToolPaused    bool
 	ToolSaturated bool
 }
@@ -114,6 +114,7 @@ type decision struct {
 	event     *Event
 	moved     bool // a deadline was moved without an event (Renew)
 	companion *Change
+	taken     []TakenSlot
 }
 
 func (d *decision) done(a Answer, err error) (Change, Answer, error) {
@@ -126,7 +127,7 @@ func (d *decision) done(a Answer, err error) (Change, Answer, error) {
 		return Change{}, a, nil
 	}
 	a.Operation = &d.next
-	return Change{Next: &d.next, Event: d.event, Companion: d.companion}, a, nil
+	return Change{Next: &d.next, Event: d.event, Companion: d.companion, Slots: d.taken}, a, nil
 }
 
 // hidden: an operation with a subject is visible to workers only with it, and a report carries none: only the proof of a grant shows it.

@@ -131,6 +131,7 @@ func (d *decision) claimNew(c Claim) (Answer, error) {
 	}
 	if since, lost := d.maybeLost(c.IntentTime); lost {
 		d.link(c)
+		d.takeSlots(false)
 		d.quarantine(since)
 		d.recordCommand(KindRegister, EventQuarantined, true, nil, "")
 		return d.standing(), nil
@@ -139,18 +140,22 @@ func (d *decision) claimNew(c Claim) (Answer, error) {
 	if err != nil || wait.Reason != 0 {
 		return Answer{Outcome: OutcomeBlocked, Wait: wait}, err
 	}
-	if len(without(d.rel.LookAlikes, c.DistinctFrom)) > 0 {
-		return Answer{}, &Refusal{Err: ErrDuplicateIntent, Other: d.rel.LookAlikes}
+	alike := d.lookAlikes()
+	if len(without(alike, c.DistinctFrom)) > 0 {
+		return Answer{}, &Refusal{Err: ErrDuplicateIntent, Other: alike}
 	}
-	d.lift(c)
+	d.lift(c, alike)
 	d.link(c)
 	switch {
 	case d.needsInspection():
 		d.next.NextCheckTime = d.now
 	case !c.Compensates.IsZero() && d.quarantined(): // another compensation may have been lost
 		d.queue(Quarantine)
+	case d.ownerMayBeLost():
+		d.queue(Quarantine)
 	}
 	if d.next.Detail.Approval != nil || d.needsInspection() || d.next.Custody == Queued {
+		d.takeSlots(false)
 		d.recordCommand(KindRegister, EventRegistered, true, nil, "")
 		return d.standing(), nil
 	}
@@ -273,8 +278,8 @@ func (d *decision) originalSettles(o *Operation) time.Time {
 
 // lift remembers what distinct_from says of unknown siblings and look-alikes. It counts after a person's approval, or at once where the
 // contract takes the caller's word.
-func (d *decision) lift(c Claim) {
-	named := len(d.rel.LookAlikes) > 0 || len(d.rel.UnknownSiblings) > 0 && !d.c.AllowWhileUnknown
+func (d *decision) lift(c Claim, alike []OperationID) {
+	named := len(alike) > 0 || len(d.rel.UnknownSiblings) > 0 && !d.c.AllowWhileUnknown
 	if !named {
 		return
 	}
@@ -298,6 +303,7 @@ func (d *decision) link(c Claim) {
 // grant gives the operation to one worker: the only place that does.
 func (d *decision) grant(c Claim) {
 	n := &d.next
+	d.takeSlots(true)
 	lease := c.Lease
 	if lease <= 0 {
 		lease = d.c.LeaseDefault

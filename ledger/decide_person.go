@@ -285,6 +285,11 @@ func (d *decision) expire() (Answer, error) {
 func (d *decision) retire(r Retire) (Answer, error) {
 	n := &d.next
 	window := max(d.c.RetainCompleted, d.c.RetryWindow)
+	if n.State == Completed {
+		for _, u := range d.c.Unique { // its slots are its own for so long
+			window = max(window, u.Within)
+		}
+	}
 	if n.State != Completed && n.State != Failed || n.NeedsAttention || r.Referenced ||
 		d.now.Before(n.FinalTime.Add(window)) || d.settleTime().After(d.now) {
 		return Answer{}, nil

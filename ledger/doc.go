@@ -24,6 +24,7 @@
 //   - effect_within: a request that was sent takes visible effect, if ever, within this time, as the tool's owner states.
 //   - settle time: end of the last send window plus effect_within. Before it absence at the target proves nothing.
 //   - in doubt (may_have_applied): an earlier attempt than the latest may have been applied.
+//   - slot: what operations alike by a contract's unique rule share; one of them has it.
 //   - custody: who may act for an unsettled operation: automation, the operators' queue, one operator.
 //
 // # States
@@ -43,7 +44,7 @@
 // the effect may or may not exist. COMPLETED, FAILED and RETIRED are final.
 //
 // Each row of the table stands in the function that decides it: claims and guards in decide_claim.go, workers' reports in
-// decide_report.go, evidence and checks in decide_evidence.go, people's decisions and retention in decide_person.go. testdata/cells.txt is
+// decide_report.go, evidence and checks in decide_evidence.go, people's decisions and retention in decide_person.go, whose a slot is in slots.go. testdata/cells.txt is
 // the same table written by another hand, one line a cell.
 //
 // # Guarantees

@@ -47,7 +47,7 @@ func TestWhatADecisionLacksIsFetchedOutsideOfIt(t *testing.T) {
 			shelf := newShelf()
 			store := &memoryStore{shelf: shelf}
 			fetched := 0
-			request := &lackingRequest{digestedRequest{ledger.Fingerprint{Spec: 1, Digest: [32]byte{1}}, nil}, c.lacks, nil}
+			request := &lackingRequest{digestedRequest{fingerprint: ledger.Fingerprint{Spec: 1, Digest: [32]byte{1}}}, c.lacks, nil}
 			claim := ledger.Claim{
 				Key:     ledger.Key{Scope: "s", Tool: "t", Task: "t1", Key: "k"},
 				ClaimID: claimID("c1"), WorkerID: "w", Actor: scriptWorker, ToolAllowed: true, IntentTime: shelf.clock,

@@ -25,6 +25,9 @@ type Request interface {
 	SubjectDigest(f Fingerprint) ([]byte, error)
 	// SubjectDigests under each secret of the ring, to find other operations of the subject; empty without a subject.
 	SubjectDigests() [][]byte
+	// Slots that the unique rules of the contract in force ask for. A request that does not fit the contract has none: it may be one that an
+	// earlier contract has judged, and as a new one it is refused by Fingerprint.
+	Slots() ([]UniqueSlot, error)
 }
 
 // Lacking is the error of a decision that rests on what only I/O can bring, which no decision does. It wrote nothing; Fetch is called outside
@@ -58,12 +61,19 @@ func New(store Store, contracts Contracts) *Ledger {
 // decideLimit bounds how often one command may have to bring a row up to date, or to fetch what it lacks, before it is decided itself.
 const decideLimit = 5
 
-// Claim decides a Claim; its Fingerprint and SubjectDigest are taken from the request.
+// Claim decides a Claim; its Fingerprint, SubjectDigest and Slots are taken from the request.
 func (l *Ledger) Claim(ctx context.Context, c Claim, request Request) (Answer, error) {
+	var err error
+	if c.Slots, err = request.Slots(); err != nil {
+		return Answer{}, err
+	}
 	hash := c.Key.Hash()
 	reads := ReadSet{ID: hash.OperationID(), CommandID: string(c.ClaimID), Related: related(c), MayCreate: true, Siblings: &Siblings{
 		Scope: c.Key.Scope, Tool: c.Key.Tool, Task: c.Key.Task, SubjectDigests: request.SubjectDigests(),
 	}}
+	for _, u := range c.Slots {
+		reads.Slots = append(reads.Slots, u.Slot)
+	}
 	return l.decide(ctx, reads, func(v View) (Command, Contract, error) {
 		cmd := c
 		var like *Fingerprint
@@ -196,7 +206,7 @@ func (l *Ledger) decide(ctx context.Context, reads ReadSet, prepare func(View) (
 
 // relatedTo turns what was read into what a decision needs.
 func (l *Ledger) relatedTo(v View, cmd Command) Related {
-	rel := Related{Timeline: v.Timeline, Watermark: v.Watermark, Prior: v.Prior, UnknownSiblings: v.UnknownSiblings}
+	rel := Related{Timeline: v.Timeline, Watermark: v.Watermark, Prior: v.Prior, UnknownSiblings: v.UnknownSiblings, Owners: v.Owners}
 	var deps []OperationID
 	var original OperationID
 	switch c := cmd.(type) {

@@ -3,6 +3,7 @@
 package ledger_test
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
@@ -83,6 +84,12 @@ func (s *script) claim(w *scriptLine, on string) ledger.Claim {
 	}
 	if original := w.text("corrects", ""); original != "" {
 		c.Corrects = s.id(original)
+	}
+	if looks := w.text("looks", ""); looks != "" { // what the rule compares
+		contract, _ := s.contracts.Contract(key.Tool)
+		for _, u := range contract.Unique {
+			c.Slots = append(c.Slots, ledger.UniqueSlot{Slot: sha256.Sum256([]byte(looks)), Within: u.Within})
+		}
 	}
 	for _, other := range w.list("distinct-from") {
 		c.DistinctFrom = append(c.DistinctFrom, s.id(other))

@@ -47,6 +47,7 @@ type shelf struct {
 	watermark ledger.Watermark
 	ops       map[ledger.OperationID]ledger.Operation
 	events    map[ledger.OperationID][]ledger.Event
+	slots     map[ledger.Slot]ledger.OperationID
 	marked    *shelf
 }
 
@@ -56,12 +57,14 @@ func newShelf() *shelf {
 	return &shelf{
 		clock: shelfBegins, timeline: 1,
 		ops: map[ledger.OperationID]ledger.Operation{}, events: map[ledger.OperationID][]ledger.Event{},
+		slots: map[ledger.Slot]ledger.OperationID{},
 	}
 }
 
 func (s *shelf) copied() *shelf {
 	c := *s
 	c.ops, c.events, c.marked = map[ledger.OperationID]ledger.Operation{}, maps.Clone(s.events), nil
+	c.slots = maps.Clone(s.slots)
 	for id := range s.ops {
 		c.ops[id] = s.ops[id].Clone()
 	}
@@ -85,7 +88,7 @@ func (s *shelf) failOver(lossless bool) {
 		lost = newShelf()
 	}
 	lost = lost.copied()
-	s.ops, s.events = lost.ops, lost.events
+	s.ops, s.events, s.slots = lost.ops, lost.events, lost.slots
 	s.watermark = ledger.Watermark{At: s.clock, LostSince: lost.clock}
 }
 
@@ -113,10 +116,21 @@ func (s *shelf) view(reads ledger.ReadSet) ledger.View {
 			v.Related[id] = *op
 		}
 	}
+	v.Owners = s.owners(reads.Slots)
 	if q := reads.Siblings; q != nil {
 		v.UnknownSiblings = s.siblings(reads.ID, *q)
 	}
 	return v
+}
+
+func (s *shelf) owners(slots []ledger.Slot) map[ledger.Slot]ledger.Operation {
+	owners := map[ledger.Slot]ledger.Operation{}
+	for _, slot := range slots {
+		if id, ok := s.slots[slot]; ok {
+			owners[slot] = s.ops[id].Clone()
+		}
+	}
+	return owners
 }
 
 func (s *shelf) siblings(self ledger.OperationID, q ledger.Siblings) []ledger.OperationID {
@@ -143,6 +157,12 @@ func (s *shelf) write(c ledger.Change) {
 	}
 	if c.Companion != nil {
 		s.write(*c.Companion)
+	}
+	for _, slot := range c.Slots {
+		if s.slots[slot.Slot] != slot.From {
+			panic("a slot is taken from somebody else than its owner")
+		}
+		s.slots[slot.Slot] = c.Next.ID
 	}
 }
 
@@ -184,6 +204,9 @@ func (s decideSystem) related(id ledger.OperationID, v ledger.View, cmd ledger.C
 	row := s.ops[id]
 	switch c := cmd.(type) {
 	case ledger.Claim:
+		for _, u := range c.Slots {
+			rel.Owners = s.owners(append(slices.Collect(maps.Keys(rel.Owners)), u.Slot))
+		}
 		row = ledger.Operation{
 			Scope: c.Key.Scope, Tool: c.Key.Tool, Task: c.Key.Task, SubjectDigest: c.SubjectDigest,
 			Compensates: c.Compensates, Corrects: c.Corrects, DependsOn: c.DependsOn,
@@ -329,8 +352,8 @@ func newLedgerSystem(contracts declared) ledgerSystem {
 
 func (s ledgerSystem) apply(id ledger.OperationID, cmd ledger.Command) (ledger.Answer, error) {
 	if c, ok := cmd.(ledger.Claim); ok {
-		digested := digestedRequest{fingerprint: c.Fingerprint, subject: c.SubjectDigest}
-		c.Fingerprint, c.SubjectDigest = ledger.Fingerprint{}, nil
+		digested := digestedRequest{fingerprint: c.Fingerprint, subject: c.SubjectDigest, slots: c.Slots}
+		c.Fingerprint, c.SubjectDigest, c.Slots = ledger.Fingerprint{}, nil, nil
 		return s.service.Claim(context.Background(), c, digested)
 	}
 	prepare := func(*ledger.Operation, ledger.Contract) (ledger.Command, error) { return cmd, nil }
@@ -355,7 +378,10 @@ func underID(cmd ledger.Command) string {
 type digestedRequest struct {
 	fingerprint ledger.Fingerprint
 	subject     []byte
+	slots       []ledger.UniqueSlot
 }
+
+func (r digestedRequest) Slots() ([]ledger.UniqueSlot, error) { return r.slots, nil }
 
 func (r digestedRequest) Fingerprint(*ledger.Fingerprint) (ledger.Fingerprint, error) {
 	return r.fingerprint, nil

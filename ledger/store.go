@@ -12,7 +12,7 @@ import (
 // Guarantees that the ledger builds on:
 //   - The operation id is the primary key and the only arbiter: of two inserts one wins, the other reads again.
 //   - An update is a compare-and-swap on the history (its length and last hash) and the lease's end, and must change exactly one row; the
-//     change's event is appended in the same transaction.
+//     change's event is appended in the same transaction, in which the slots that it takes are inserted or taken over, too.
 //   - Time is the store's own, the same for all instances, cut to microseconds; one transaction has one fixed now.
 //   - When the outcome of a commit is not known, the store looks whether its own event is there, by executing the same write again: then
 //     it has succeeded; where nothing was committed, it decides anew on a fresh read. If that fails, too, it answers
@@ -79,6 +79,8 @@ type ReadSet struct {
 	Related []OperationID
 	// MayCreate: the decision may make the operation, which is then most probably not there.
 	MayCreate bool
+	// Slots whose owners are asked for.
+	Slots []Slot
 	// Siblings, if set, asks for UNKNOWN operations of the same scope, subject, task and tool, other than ID.
 	Siblings *Siblings
 }
@@ -105,6 +107,9 @@ type View struct {
 	// Prior are this operation's events under the read's command id, in order.
 	Prior   []Event
 	Related map[OperationID]Operation
+	// Owners of the slots, for those that have one. Of what a newer release has written it has the identity only, and state 0; what is not
+	// there any more is RETIRED.
+	Owners map[Slot]Operation
 	// UnknownSiblings, at most 32 of them, oldest first.
 	UnknownSiblings []OperationID
 }
@@ -125,6 +130,9 @@ type Change struct {
 	Event *Event
 	// Companion is a change of another operation in the same transaction: an original that gets a compensation.
 	Companion *Change
+	// Slots that Next takes, in the order of their digests, each once. Each is a compare-and-swap on whose it was: where one is lost, nothing
+	// is written.
+	Slots []TakenSlot
 }
 
 // Listing selects operations of one scope.

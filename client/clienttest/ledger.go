@@ -96,6 +96,12 @@ func Open(o Options) (*Ledger, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a ledger for tests: %w", err)
 	}
+	if _, err = rand.Read(key); err == nil {
+		err = ring.SetUnique(key)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open a ledger for tests: %w", err)
+	}
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	identify := func(context.Context) (ledger.Principal, error) { return caller, nil }
 	if l.service, err = rpc.New(l.ledger, policy{}, ring, identify, rpc.Options{Log: log}); err != nil {

@@ -22,10 +22,13 @@ type rows struct {
 	offset time.Duration // of the clock
 	ops    map[ledger.OperationID]ledger.Operation
 	events map[ledger.OperationID][]ledger.Event
+	slots  map[ledger.Slot]ledger.OperationID
 }
 
 func newRows() *rows {
-	return &rows{ops: map[ledger.OperationID]ledger.Operation{}, events: map[ledger.OperationID][]ledger.Event{}}
+	return &rows{
+		ops: map[ledger.OperationID]ledger.Operation{}, events: map[ledger.OperationID][]ledger.Event{}, slots: map[ledger.Slot]ledger.OperationID{},
+	}
 }
 
 // store is an honest ledger.Store on them, but that nothing of it survives the process: it passes the suite of all stores.
@@ -96,10 +99,19 @@ func (s *store) check(id ledger.OperationID, view ledger.View, c ledger.Change) 
 			return err
 		}
 	}
+	for _, taken := range c.Slots {
+		switch {
+		case c.Event == nil, view.Owners[taken.Slot].ID != taken.From:
+			return errMisfit
+		case s.slots[taken.Slot] != taken.From:
+			return errTaken
+		}
+	}
 	return s.follows(view.Current, c)
 }
 
 var (
+	errTaken     = fmt.Errorf("%w: the slot is somebody else's", ledger.ErrStoreUnavailable)
 	errMisfit    = errors.New("clienttest: the change does not fit what was read")
 	errCommanded = fmt.Errorf("%w: this command is in the history", ledger.ErrStoreUnavailable)
 )
@@ -144,6 +156,14 @@ func (s *store) view(reads ledger.ReadSet) ledger.View {
 		if op, ok := s.ops[id]; ok {
 			v.Related[id] = op.Clone()
 			v.Now = latest(v.Now, op.UpdateTime)
+		}
+	}
+	for _, slot := range reads.Slots {
+		if id, ok := s.slots[slot]; ok {
+			if v.Owners == nil {
+				v.Owners = map[ledger.Slot]ledger.Operation{}
+			}
+			v.Owners[slot] = s.ops[id].Clone()
 		}
 	}
 	if reads.Siblings != nil {
@@ -210,6 +230,9 @@ func (s *store) write(c ledger.Change) {
 	}
 	if c.Companion != nil {
 		s.write(*c.Companion)
+	}
+	for _, taken := range c.Slots {
+		s.slots[taken.Slot] = next.ID
 	}
 }
 

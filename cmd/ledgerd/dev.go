@@ -158,21 +158,42 @@ func (p program) stateDir() (string, error) {
 	return filepath.Join(base, "ledgerd"), nil
 }
 
-// ensureRing reads the ring, or draws one. Records name its secret by an id that is drawn, too: where the file was lost, a record says
-// that its secret is unknown, never that a request differs.
+// ensureRing reads the ring, or draws one, and what an earlier release did not draw. Records name its secret by an id that is drawn, too:
+// where the file was lost, a record says that its secret is unknown, never that a request differs.
 func ensureRing(path string) (*fingerprint.Ring, error) {
 	ring, err := readRing(path)
-	if !errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		secret, err := fingerprint.NewRandomSecret("dev-" + rand.Text()[:8])
+		if err != nil {
+			return nil, err
+		}
+		if ring, err = newRing(secret); err != nil {
+			return nil, err
+		}
+	case err != nil || ring.HasUnique():
 		return ring, err
+	default:
+		if err := drawUnique(ring); err != nil {
+			return nil, err
+		}
 	}
-	secret, err := fingerprint.NewRandomSecret("dev-" + rand.Text()[:8])
+	return ring, replaceFile(path, ring.RevealYAML())
+}
+
+// newRing is a ring of one secret, with one of slots.
+func newRing(secret fingerprint.Secret) (*fingerprint.Ring, error) {
+	ring, err := fingerprint.NewRing(secret.ID(), secret)
 	if err != nil {
 		return nil, err
 	}
-	if ring, err = fingerprint.NewRing(secret.ID(), secret); err != nil {
-		return nil, err
-	}
-	return ring, replaceFile(path, ring.RevealYAML())
+	return ring, drawUnique(ring)
+}
+
+func drawUnique(ring *fingerprint.Ring) error {
+	key := make([]byte, fingerprint.MinSecretSize)
+	_, _ = rand.Read(key) // never fails
+	return ring.SetUnique(key)
 }
 
 // replaceFile writes a file in one step, so that a reader sees the old one or the new one, also after a crash. A new file has mode 0600;

@@ -52,7 +52,7 @@ func (p program) keysAddCommand() *cobra.Command {
 		Use:   "add [ID]",
 		Short: "Draw a new secret into the ring's file, which is made where there is none; print its id",
 		Long: "Draw a secret of 32 bytes into the ring's file, and print its id: a new one, or ID. New records go on to get the primary; the first\n" +
-			"secret of a file that was not there is that. The file is written anew in one step, with mode 0600 if it was not there, and without comments.",
+			"secret of a file that was not there is that, and with it comes the one for unique rules, which never changes. The file is written anew in one step, with mode 0600 if it was not there, and without comments.",
 		Example: "  ledgerd keys add --secrets /etc/ledgerd/secrets.yaml",
 	}, serveDefaults(), func(cmd *cobra.Command, c Config, _ *settings) error {
 		args := append(cmd.Flags().Args(), "k"+p.now().UTC().Format("20060102")+"-"+rand.Text()[:4])
@@ -64,7 +64,7 @@ func (p program) keysAddCommand() *cobra.Command {
 		err = editRing(c.Secrets, func(ring *fingerprint.Ring) (*fingerprint.Ring, error) {
 			if ring == nil {
 				next = "it is the primary: the file is new"
-				return fingerprint.NewRing(secret.ID(), secret)
+				return newRing(secret)
 			}
 			return ring.With(secret)
 		})
@@ -172,7 +172,8 @@ var errNoRing = usageError{ruleError("secrets", "name the file of the ring")}
 // key is what is shown of one id.
 type key struct {
 	ID string `json:"id"`
-	// Role is primary, kept, missing (from the file, while records may need it), or elsewhere: in the file of another server.
+	// Role is primary, kept, missing (from the file, while records may need it), elsewhere (in the file of another server), or unique: the
+	// secret of slots, which no record names.
 	Role string `json:"role"`
 	// Check is the check value of the file's secret, or else of the store's.
 	Check string `json:"check,omitempty"`
@@ -230,6 +231,8 @@ func keysOf(ring *fingerprint.Ring, kept map[string]ledger.KeptSecret, records m
 		switch {
 		case id == ring.PrimaryID():
 			k.Role = "primary"
+		case id == fingerprint.UniqueID && has:
+			k.Role = "unique"
 		case !has && known.Used:
 			k.Role = "missing"
 		case !has:
@@ -275,6 +278,9 @@ func (p program) removeKey(ctx context.Context, c Config, id string, lost bool) 
 	}
 	defer func() { _ = store.Close() }() // what was to be written is
 	_, has := ring.Checks()[id]
+	if has && id == fingerprint.UniqueID {
+		return fmt.Errorf("%sunique_secret does not rotate, and is not taken out of a file that has it", ring.Place(id))
+	}
 	if has {
 		if _, err := ring.Without(id); err != nil {
 			return fmt.Errorf("%w: make another one that first, with ledgerd keys use", err)

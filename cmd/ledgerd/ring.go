@@ -89,6 +89,11 @@ func agree(ctx context.Context, store ledger.SecretStore, path string, ring *fin
 func disagreement(path string, ring *fingerprint.Ring, kept map[string]ledger.KeptSecret) error {
 	var faults []error
 	for _, id := range ring.Conflicts(checksOf(kept)) {
+		if id == fingerprint.UniqueID {
+			faults = append(faults, fmt.Errorf("%sunique_secret is not the one that the store knows, and would let look-alikes of earlier operations through: "+
+				"put that one back", ring.Place(id)))
+			continue
+		}
 		faults = append(faults, fmt.Errorf("%sthe secret of the id %s is not the one that the store knows under this id, and would call requests different that are not: "+
 			"put that one back, or give this one an id of its own", ring.Place(id), id))
 	}

@@ -27,10 +27,13 @@ type savedContracts struct {
 }
 
 // saveContracts saves those in force, and has others saved before they come into force: nothing is recorded under a version that the
-// store does not have.
-func saveContracts(ctx context.Context, declared contracts, store ledger.ContractStore, log *slog.Logger) (*savedContracts, error) {
+// store does not have. What could not be acted on does not come into force.
+func saveContracts(ctx context.Context, declared contracts, ring *fingerprint.Ring, store ledger.ContractStore, log *slog.Logger) (*savedContracts, error) {
 	ctx = context.WithoutCancel(ctx) // contracts are reloaded until the server has stopped; each call has the store's own bound
 	return &savedContracts{store: store, log: log}, declared.Keep(func(set *contract.Set) error {
+		if err := recognises(ring, set); err != nil {
+			return err
+		}
 		versions := set.Versions()
 		if len(versions) == 0 {
 			return nil
@@ -40,6 +43,20 @@ func saveContracts(ctx context.Context, declared contracts, store ledger.Contrac
 		}
 		return nil
 	})
+}
+
+// recognises refuses contracts whose look-alikes a ring can't recognise.
+func recognises(ring *fingerprint.Ring, set *contract.Set) error {
+	if ring.HasUnique() {
+		return nil
+	}
+	for _, tool := range set.Tools() {
+		if c, _ := set.Contract(tool); len(c.Unique) > 0 {
+			return fmt.Errorf("%w: the contract of %s has some; add unique_secret: \"...\" (32 random bytes in base64) to the file of secrets of each instance, "+
+				"and never change it", fingerprint.ErrNoUniqueSecret, tool)
+		}
+	}
+	return nil
 }
 
 // find reads the version of a tool's contract that a record names. What the store does not have, or a newer release has written, is

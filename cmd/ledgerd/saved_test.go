@@ -3,15 +3,20 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/opsledger/opsledger/ledger"
 	"github.com/opsledger/opsledger/ledger/contract"
+	"github.com/opsledger/opsledger/ledger/fingerprint"
 	"github.com/opsledger/opsledger/ledger/sqlite"
 )
 
@@ -95,12 +100,12 @@ func TestContractsAreSavedBeforeTheyAreInForce(t *testing.T) {
 	}
 	store := newCellar(t)
 	store.away = true
-	if _, err := saveContracts(t.Context(), declared, store, slog.Default()); !errors.Is(err, ledger.ErrStoreUnavailable) {
+	if _, err := saveContracts(t.Context(), declared, testRing(t), store, slog.Default()); !errors.Is(err, ledger.ErrStoreUnavailable) {
 		t.Errorf("a start while the store is away: %v", err)
 	}
 	store.away = false
 	starting, cancel := context.WithCancel(t.Context())
-	if _, err := saveContracts(starting, declared, store, slog.Default()); err != nil {
+	if _, err := saveContracts(starting, declared, testRing(t), store, slog.Default()); err != nil {
 		t.Fatal(err)
 	}
 	cancel() // the start is over
@@ -120,8 +125,121 @@ func TestContractsAreSavedBeforeTheyAreInForce(t *testing.T) {
 	if changed, err := reloaders[0].Reload(); changed || err != nil || !store.has(t, newer) || !store.has(t, other) {
 		t.Errorf("after a failover: changed %v, error %v", changed, err)
 	}
-	if _, err := saveContracts(t.Context(), &contract.Set{}, &cellar{away: true}, slog.Default()); err != nil {
+	if _, err := saveContracts(t.Context(), &contract.Set{}, testRing(t), &cellar{away: true}, slog.Default()); err != nil {
 		t.Errorf("without contracts: %v", err)
+	}
+}
+
+// testRing lacks what unique rules need.
+func testRing(t *testing.T) *fingerprint.Ring {
+	t.Helper()
+	secret, err := fingerprint.NewRandomSecret("k1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ring, err := fingerprint.NewRing("k1", secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ring
+}
+
+// Unique rules need a secret that is asked for when they are to come into force, and not before.
+func TestUniqueRulesNeedTheirSecret(t *testing.T) {
+	const plain, unique = "tools: {a: {effect: unsafe}}", "tools: {a: {effect: unsafe, request: {fields: {x: {category: x}}}, unique: {by: [x], within: 1m}}}"
+	h := newHouse(t, "sqlite:"+filepath.Join(t.TempDir(), "ledger.db"))
+	h.write(t, "contracts.yaml", unique)
+	var usage usageError
+	err := run(t.Context(), h.args, nil, io.Discard, io.Discard)
+	if !errors.As(err, &usage) || !strings.Contains(err.Error(), "--secrets") || !strings.Contains(err.Error(), "the contract of a has some") {
+		t.Errorf("a start: %v", err)
+	}
+	h.write(t, "contracts.yaml", plain)
+	ring := testRing(t)
+	for _, has := range []bool{false, true} {
+		declared, reloaders, err := openContracts(h.path("contracts.yaml"), func(string, error) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if has {
+			if err := ring.SetUnique(bytes.Repeat([]byte{7}, fingerprint.MinSecretSize)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := saveContracts(t.Context(), declared, ring, newCellar(t), slog.Default()); err != nil {
+			t.Fatal(err)
+		}
+		h.write(t, "contracts.yaml", unique)
+		_, err = reloaders[0].Reload()
+		c, _ := declared.Contract("a")
+		if has != (err == nil) || has != (len(c.Unique) > 0) || !has && !errors.Is(err, fingerprint.ErrNoUniqueSecret) {
+			t.Errorf("a reload, the ring has it %t: %v; %d rules are in force", has, err, len(c.Unique))
+		}
+		h.write(t, "contracts.yaml", plain)
+	}
+}
+
+// The store knows the secret of slots: a server with another one would let look-alikes through.
+func TestTheSecretOfSlotsIsTheStores(t *testing.T) {
+	store, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "ledger.db"), sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	if err := store.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ring := func(unique string) *fingerprint.Ring {
+		text := ringText("k1", "k1")
+		if unique != "" {
+			text += "unique_secret: " + secretText(unique)
+		}
+		ring, err := fingerprint.ParseRing("secrets.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ring
+	}
+	agreed := func(r *fingerprint.Ring) error { return agree(t.Context(), store, "secrets.yaml", r) }
+	first, second := ring("k2"), ring("k3")
+	for range 2 {
+		if err := agreed(first); err != nil {
+			t.Errorf("the first one: %v", err)
+		}
+	}
+	if err := agreed(ring("")); err != nil { // its contracts have no unique rules, or do not come into force
+		t.Errorf("none: %v", err)
+	}
+	if err := agreed(second); err == nil || !strings.Contains(err.Error(), "secrets.yaml:4: unique_secret is not the one that the store knows") {
+		t.Errorf("another one: %v", err)
+	}
+	for _, k := range keysOf(first, map[string]ledger.KeptSecret{fingerprint.UniqueID: {Check: first.Checks()[fingerprint.UniqueID]}}, nil) {
+		if k.ID == fingerprint.UniqueID && (k.Role != "unique" || k.Store != "same" || k.Records != 0) {
+			t.Errorf("keys show %+v", k)
+		}
+	}
+	if err := errors.Join(store.ForgetSecret(t.Context(), fingerprint.UniqueID), agreed(second)); err != nil {
+		t.Errorf("after it was forgotten on purpose: %v", err)
+	}
+}
+
+// dev draws it, and for a ring of an earlier release, too; it never draws it again.
+func TestDevKeepsTheSecretOfUniqueRules(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "secrets.yaml")
+	if err := os.WriteFile(path, testRing(t).RevealYAML(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var last []byte
+	for i := range 3 {
+		ring, err := ensureRing(path)
+		if err != nil || !ring.HasUnique() {
+			t.Fatalf("%v", err)
+		}
+		now, err := os.ReadFile(path)
+		if err != nil || i > 0 && !bytes.Equal(now, last) {
+			t.Errorf("the file has changed: %v", err)
+		}
+		last = now
 	}
 }
 

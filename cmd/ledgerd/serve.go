@@ -112,7 +112,11 @@ func (p program) serveParts(ctx context.Context, with parts, ready func(addresse
 			with.log.Info("stopped")
 		}
 	}()
-	if with.saved, err = saveContracts(ctx, with.contracts, with.store, with.log); err != nil {
+	with.saved, err = saveContracts(ctx, with.contracts, with.ring, with.store, with.log)
+	switch {
+	case errors.Is(err, fingerprint.ErrNoUniqueSecret):
+		return usageError{ruleError("secrets", err.Error())}
+	case err != nil:
 		return ruleError("store", err.Error())
 	}
 	s, err := newServer(ctx, with)

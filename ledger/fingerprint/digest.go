@@ -22,6 +22,7 @@ const (
 	labelCategory = "category"
 	labelRelation = "relation"
 	labelSubject  = "opsledger/subject/1"
+	labelSlot     = "opsledger/slot/1"
 	labelCheck    = "opsledger/secret-check/1"
 )
 
@@ -97,6 +98,22 @@ func Digest(c Canonical, relations Relations, s Secret) Fingerprint {
 // matched to it without naming it. It panics on a zero Secret.
 func SubjectDigest(subject string, s Secret) [32]byte {
 	return s.mac().sum(labelSubject, []byte(subject))
+}
+
+// slot is the keyed digest of what a unique rule compares: the categories that
+// it names, in a request of this scope, subject and tool. What the request lacks
+// is a value, too. Neither spec nor contract is in it: it outlives both.
+func slot(c Canonical, key ledger.Key, by []string, s Secret) ledger.Slot {
+	parts := [][]byte{[]byte(key.Scope), []byte(key.Subject), []byte(key.Tool)}
+	for _, category := range slices.Compact(slices.Sorted(slices.Values(by))) {
+		digest, there := c.CategoryDigest(category)
+		if !there {
+			parts = append(parts, []byte(category), nil)
+			continue
+		}
+		parts = append(parts, []byte(category), digest[:])
+	}
+	return s.mac().sum(labelSlot, parts...)
 }
 
 // mac makes keyed digests, one after the other.

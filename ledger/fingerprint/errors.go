@@ -92,4 +92,7 @@ var (
 	// ErrUnknownSecret: the ring has no secret of the id that a record names. A
 	// secret must outlive the records made with it; this is for the operators.
 	ErrUnknownSecret = errors.New("fingerprint secret of this id is not in the ring")
+	// ErrNoUniqueSecret: a contract has unique rules, and the ring lacks the secret
+	// that keys their slots.
+	ErrNoUniqueSecret = errors.New("the ring has no unique_secret, which unique rules of contracts need")
 )

@@ -30,7 +30,7 @@ type Request struct {
 	rules     Rules // of the contract in force
 	text      []byte
 	relations Relations
-	subject   string
+	key       ledger.Key
 
 	mu    sync.Mutex
 	forms map[form]canonicalForm // that were needed so far
@@ -70,7 +70,7 @@ func (o Options) NewRequest(ring *Ring, claim ledger.Claim, contract ledger.Cont
 		return nil, err
 	}
 	r := &Request{
-		ring: ring, options: o, contract: contract, rules: rules, text: requestJSON, subject: claim.Key.Subject,
+		ring: ring, options: o, contract: contract, rules: rules, text: requestJSON, key: claim.Key,
 		relations: Relations{Compensates: relation(claim.Compensates), Corrects: relation(claim.Corrects)},
 		forms:     map[form]canonicalForm{},
 	}
@@ -172,19 +172,44 @@ func (r *Ring) secretOf(like *ledger.Fingerprint) (Secret, error) {
 // SubjectDigest is keyed with the secret that a fingerprint names; empty
 // without a subject.
 func (r *Request) SubjectDigest(f ledger.Fingerprint) ([]byte, error) {
-	if r.subject == "" {
+	if r.key.Subject == "" {
 		return nil, nil
 	}
 	secret, err := r.ring.Secret(f.SecretID)
 	if err != nil {
 		return nil, ledger.ErrRecordTooNew
 	}
-	digest := SubjectDigest(r.subject, secret)
+	digest := SubjectDigest(r.key.Subject, secret)
 	return digest[:], nil
 }
 
 // SubjectDigests are those under each secret of the ring.
-func (r *Request) SubjectDigests() [][]byte { return r.ring.SubjectDigests(r.subject) }
+func (r *Request) SubjectDigests() [][]byte { return r.ring.SubjectDigests(r.key.Subject) }
+
+// Slots are what the unique rules of the contract in force ask for, under the
+// secret of the ring that does not rotate: [ErrNoUniqueSecret] where it has
+// none. A request that does not fit the declared types has none.
+func (r *Request) Slots() ([]ledger.UniqueSlot, error) {
+	if len(r.contract.Unique) == 0 {
+		return nil, nil
+	}
+	canonical, err := r.in(form{r.options.Specs.Write(), r.contract.Version}, r.rules)
+	if isMisfit(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	secret, ok := r.ring.unique()
+	if !ok {
+		return nil, ErrNoUniqueSecret
+	}
+	slots := make([]ledger.UniqueSlot, len(r.contract.Unique))
+	for i, rule := range r.contract.Unique {
+		slots[i] = ledger.UniqueSlot{Slot: slot(canonical, r.key, rule.By, secret), Within: rule.Within}
+	}
+	return slots, nil
+}
 
 // VerifyObserved compares what a target shows, a JSON object in the request's
 // own field names, with what a record's request asked for, in the categories

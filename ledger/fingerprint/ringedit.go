@@ -19,7 +19,7 @@ func (r *Ring) With(s Secret) (*Ring, error) {
 	if _, ok := now.byID[s.id]; ok {
 		return nil, fmt.Errorf("%sthe id %s is there already; a new secret needs a new id", r.Place(s.id), s.id)
 	}
-	return NewRing(now.primary, append(now.list(), s)...)
+	return now.ring(now.primary, append(now.list(), s))
 }
 
 // WithPrimary is the ring with another primary.
@@ -28,7 +28,7 @@ func (r *Ring) WithPrimary(id string) (*Ring, error) {
 	if _, ok := now.byID[id]; !ok {
 		return nil, errors.New("the ring has no secret of that id")
 	}
-	return NewRing(id, now.list()...)
+	return now.ring(id, now.list())
 }
 
 // Without is the ring without one of its secrets, which is not the primary.
@@ -41,7 +41,16 @@ func (r *Ring) Without(id string) (*Ring, error) {
 	case id == now.primary:
 		return nil, fmt.Errorf("%sthe id %s is the primary", r.Place(id), id)
 	}
-	return NewRing(now.primary, slices.DeleteFunc(now.list(), func(s Secret) bool { return s.id == id })...)
+	return now.ring(now.primary, slices.DeleteFunc(now.list(), func(s Secret) bool { return s.id == id }))
+}
+
+// ring is one of other secrets, with the same secret of slots.
+func (s *secrets) ring(primary string, all []Secret) (*Ring, error) {
+	r, err := NewRing(primary, all...)
+	if err != nil || s.unique.key == nil {
+		return r, err
+	}
+	return r, r.SetUnique(s.unique.key())
 }
 
 // list is in the order of ids.

@@ -18,8 +18,10 @@ import (
 //	secrets:
 //	  - {id: "k1", secret: "<base64, at least 32 bytes>"}
 //	  - {id: "k2", secret: "<base64, at least 32 bytes>"}
+//	unique_secret: "<base64, at least 32 bytes>"
 //
-// Both keys of the file and of each entry are required, none other is allowed.
+// The first two keys of the file and both of each entry are required; the last
+// is for contracts with unique rules, and never changes. None other is allowed.
 // An error names file, line, field and rule, and nothing that the file says:
 // a secret may stand in the wrong place.
 func ParseRing(file string, data []byte) (*Ring, error) {
@@ -38,7 +40,7 @@ func ParseRing(file string, data []byte) (*Ring, error) {
 	if root.Kind == yaml.DocumentNode && len(root.Content) == 1 {
 		root = root.Content[0]
 	}
-	top, err := f.mapping(root, "", "primary", "secrets")
+	top, err := f.mapping(root, "", []string{"primary", "secrets"}, uniqueSecret)
 	if err != nil {
 		return nil, err
 	}
@@ -68,6 +70,16 @@ func ParseRing(file string, data []byte) (*Ring, error) {
 	case err != nil:
 		return nil, err
 	}
+	if node := top[uniqueSecret]; node != nil {
+		key, err := f.key(node, uniqueSecret)
+		if err != nil {
+			return nil, err
+		}
+		if err := ring.SetUnique(key); err != nil {
+			return nil, fmt.Errorf("%s: %w", f.place(node.Line), err)
+		}
+		places[UniqueID] = f.place(node.Line)
+	}
 	ring.current.Load().places = places
 	return ring, nil
 }
@@ -75,7 +87,7 @@ func ParseRing(file string, data []byte) (*Ring, error) {
 type ringFile struct{ name string }
 
 func (f ringFile) secret(node *yaml.Node, at string) (Secret, error) {
-	entry, err := f.mapping(node, at, "id", "secret")
+	entry, err := f.mapping(node, at, []string{"id", "secret"})
 	if err != nil {
 		return Secret{}, err
 	}
@@ -83,25 +95,35 @@ func (f ringFile) secret(node *yaml.Node, at string) (Secret, error) {
 	if err != nil {
 		return Secret{}, err
 	}
-	encoded, err := f.text(entry["secret"], at+".secret")
+	if !secretID.MatchString(id) {
+		return Secret{}, f.fail(entry["id"], at+".id", ruleSecretID)
+	}
+	key, err := f.key(entry["secret"], at+".secret")
 	if err != nil {
 		return Secret{}, err
-	}
-	key, err := base64.StdEncoding.Strict().DecodeString(encoded)
-	switch {
-	case !secretID.MatchString(id):
-		return Secret{}, f.fail(entry["id"], at+".id", ruleSecretID)
-	case err != nil:
-		return Secret{}, f.fail(entry["secret"], at+".secret", "must be base64 (RFC 4648 section 4, with padding)")
-	case len(key) < MinSecretSize:
-		return Secret{}, f.fail(entry["secret"], at+".secret", ruleSecretSize)
 	}
 	return NewSecret(id, key)
 }
 
-// mapping returns the values of a mapping that has each of the known keys once
-// and no other.
-func (f ringFile) mapping(node *yaml.Node, at string, known ...string) (map[string]*yaml.Node, error) {
+func (f ringFile) key(node *yaml.Node, at string) ([]byte, error) {
+	encoded, err := f.text(node, at)
+	if err != nil {
+		return nil, err
+	}
+	key, err := base64.StdEncoding.Strict().DecodeString(encoded)
+	switch {
+	case err != nil:
+		return nil, f.fail(node, at, "must be base64 (RFC 4648 section 4, with padding)")
+	case len(key) < MinSecretSize:
+		return nil, f.fail(node, at, ruleSecretSize)
+	}
+	return key, nil
+}
+
+// mapping returns the values of a mapping that has each of the required keys
+// once, each of the optional ones at most once, and no other.
+func (f ringFile) mapping(node *yaml.Node, at string, required []string, optional ...string) (map[string]*yaml.Node, error) {
+	known := slices.Concat(required, optional)
 	if node.Kind != yaml.MappingNode {
 		return nil, f.fail(node, at, "must be a mapping with the keys "+strings.Join(known, ", "))
 	}
@@ -116,7 +138,7 @@ func (f ringFile) mapping(node *yaml.Node, at string, known ...string) (map[stri
 		}
 		values[key.Value] = node.Content[i+1]
 	}
-	for _, key := range known {
+	for _, key := range required {
 		if values[key] == nil {
 			return nil, f.fail(node, at, "lacks the key "+key)
 		}

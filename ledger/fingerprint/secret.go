@@ -26,7 +26,15 @@ var secretID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 const (
 	ruleSecretID   = "must be 1 to 64 of A-Z, a-z, 0-9, '.', '_', '-', beginning with a letter or digit"
 	ruleSecretSize = "must have at least 32 bytes"
+
+	// uniqueSecret is its key in the file of a ring.
+	uniqueSecret    = "unique_secret"
+	ruleUniqueStays = uniqueSecret + ": must stay as it is: under another one each slot would be free, and look-alikes would no longer be refused"
 )
+
+// UniqueID stands for the secret of slots among check values. No secret of the
+// ring can have it.
+const UniqueID = "/unique"
 
 // Secret keys the digests of a deployment. Its id is stored in records and may
 // be shown; the key prints as a placeholder. The zero value is not usable.
@@ -80,6 +88,7 @@ const MaxSecrets = 64
 type secrets struct {
 	primary string
 	byID    map[string]Secret
+	unique  Secret // of slots; the zero value where there is none
 	uses    map[string]*atomic.Uint64
 	// places are file and line of each id, for a ring out of a file.
 	places map[string]string
@@ -132,19 +141,61 @@ func NewRing(primary string, all ...Secret) (*Ring, error) {
 	return r, nil
 }
 
+// SetUnique gives a ring the secret that keys the slots of contracts' unique
+// rules. It has no id and never rotates: under another one each slot would be
+// free. It must be usable, and none of those that may be taken out of the ring.
+func (r *Ring) SetUnique(key []byte) error {
+	now := r.current.Load()
+	switch {
+	case len(key) < MinSecretSize:
+		return errors.New(uniqueSecret + ": " + ruleSecretSize)
+	case now.unique.key != nil && !bytes.Equal(now.unique.key(), key):
+		return errors.New(ruleUniqueStays)
+	}
+	for _, other := range now.byID {
+		if bytes.Equal(other.key(), key) {
+			return errors.New(uniqueSecret + ": must be another one than those of secrets, which may rotate")
+		}
+	}
+	next := *now
+	key = bytes.Clone(key)
+	next.unique = Secret{id: UniqueID, key: func() []byte { return key }}
+	r.current.Store(&next)
+	return nil
+}
+
+// HasUnique reports whether the ring has the secret that unique rules need.
+func (r *Ring) HasUnique() bool {
+	_, ok := r.unique()
+	return ok
+}
+
+func (r *Ring) unique() (Secret, bool) {
+	s := r.current.Load().unique
+	return s, s.key != nil
+}
+
 // Replace puts the secrets of another ring in the place of this one's, for
 // everybody who uses it. An id keeps its secret: another one under it would make
-// conflicts of records that it has made. Nothing is replaced then.
+// conflicts of records that it has made. So does the ring its secret of slots.
+// Nothing is replaced then.
 func (r *Ring) Replace(next *Ring) error {
 	was, given := r.current.Load(), next.current.Load()
 	var changed []error
+	if was.unique.key != nil && given.unique.key == nil {
+		changed = append(changed, errors.New(next.Place(UniqueID)+ruleUniqueStays))
+	}
 	for _, id := range r.Conflicts(next.Checks()) {
+		if id == UniqueID {
+			changed = append(changed, errors.New(next.Place(id)+ruleUniqueStays))
+			continue
+		}
 		changed = append(changed, fmt.Errorf("%sthe secret of the id %s is another one than before; a new secret needs a new id", next.Place(id), id))
 	}
 	if len(changed) > 0 {
 		return errors.Join(changed...)
 	}
-	now := &secrets{primary: given.primary, byID: given.byID, uses: maps.Clone(given.uses), places: given.places}
+	now := &secrets{primary: given.primary, byID: given.byID, unique: given.unique, uses: maps.Clone(given.uses), places: given.places}
 	for id, uses := range was.uses {
 		if _, kept := now.uses[id]; kept {
 			now.uses[id] = uses
@@ -195,11 +246,16 @@ func (r *Ring) Uses() map[string]uint64 {
 	return out
 }
 
-// Checks are the check values of the secrets by their ids.
+// Checks are the check values of the secrets by their ids, and that of the
+// secret of slots under [UniqueID].
 func (r *Ring) Checks() map[string]ledger.SecretCheck {
 	out := map[string]ledger.SecretCheck{}
-	for id, s := range r.current.Load().byID {
+	now := r.current.Load()
+	for id, s := range now.byID {
 		out[id] = s.Check()
+	}
+	if now.unique.key != nil {
+		out[UniqueID] = now.unique.Check()
 	}
 	return out
 }
@@ -248,6 +304,10 @@ func (r *Ring) RevealYAML() []byte {
 	fmt.Fprintf(&b, "primary: %q\nsecrets:\n", now.primary)
 	for _, id := range slices.Sorted(maps.Keys(now.byID)) {
 		fmt.Fprintf(&b, "  - id: %q\n    secret: %q\n", id, base64.StdEncoding.EncodeToString(now.byID[id].key()))
+	}
+	if now.unique.key != nil {
+		fmt.Fprintf(&b, "# Does not rotate: with another one, look-alikes of earlier operations would not be recognised.\n%s: %q\n",
+			uniqueSecret, base64.StdEncoding.EncodeToString(now.unique.key()))
 	}
 	return b.Bytes()
 }

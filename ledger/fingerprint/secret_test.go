@@ -49,6 +49,60 @@ func TestParseRing(t *testing.T) {
 	check(again)
 }
 
+func TestTheSecretOfSlotsStays(t *testing.T) {
+	const other = "canary-secret-for-slots-0123456789"
+	parse := func(unique string) *Ring {
+		t.Helper()
+		file := "primary: k1\nsecrets:\n  - {id: k1, secret: " + key1 + "}\n"
+		if unique != "" {
+			file += "unique_secret: " + base64.StdEncoding.EncodeToString([]byte(unique)) + "\n"
+		}
+		ring, err := ParseRing("secrets.yaml", []byte(file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ring
+	}
+	with, without := parse(other), parse("")
+	written, err := ParseRing("written.yaml", with.RevealYAML())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, ok := written.unique(); !ok || string(s.key()) != other || without.HasUnique() {
+		t.Error("the secret is not what the file says")
+	}
+	for name, next := range map[string]*Ring{"another one": parse(other + "x"), "none": without} {
+		if err := with.Replace(next); err == nil || !strings.Contains(err.Error(), "unique_secret: must stay") {
+			t.Errorf("%s in its place: %v", name, err)
+		}
+	}
+	if s, ok := with.unique(); !ok || string(s.key()) != other {
+		t.Error("it was replaced")
+	}
+	if err := without.Replace(written); err != nil || !without.HasUnique() {
+		t.Errorf("the first one: %v", err)
+	}
+	if err := without.SetUnique([]byte(other + "x")); err == nil {
+		t.Error("another one was set")
+	}
+	secret, err := NewRandomSecret("k2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rotated := with
+	for _, step := range []func() (*Ring, error){
+		func() (*Ring, error) { return rotated.With(secret) }, func() (*Ring, error) { return rotated.WithPrimary("k2") },
+		func() (*Ring, error) { return rotated.Without("k1") },
+	} {
+		if rotated, err = step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if rotated.PrimaryID() != "k2" || rotated.Checks()[UniqueID] != with.Checks()[UniqueID] {
+		t.Error("a rotation has changed it")
+	}
+}
+
 func TestParseRingRefuses(t *testing.T) {
 	tests := []struct {
 		name, file, want string
@@ -71,6 +125,9 @@ func TestParseRingRefuses(t *testing.T) {
 		{"id twice", "primary: k1\nsecrets: [{id: k1, secret: " + key1 + "}, {id: k1, secret: " + key2 + "}]", "f.yaml:2: secrets[1].id: is there twice"},
 		{"secret twice", "primary: k1\nsecrets: [{id: k1, secret: " + key1 + "}, {id: k2, secret: " + key1 + "}]", "f.yaml:2: secrets[1].secret: is the same"},
 		{"id of other characters", "primary: k1\nsecrets: [{id: 'canary k', secret: " + key1 + "}]", "f.yaml:2: secrets[0].id: must be 1 to 64"},
+		{"short secret of slots", "primary: k1\nsecrets: [{id: k1, secret: " + key1 + "}]\nunique_secret: " + base64.StdEncoding.EncodeToString([]byte("canary-31-bytes-0123456789abcde")), "f.yaml:3: unique_secret: must have at least 32 bytes"},
+		{"secret of slots that may rotate", "primary: k1\nsecrets: [{id: k1, secret: " + key1 + "}]\nunique_secret: " + key1, "f.yaml:3: unique_secret: must be another one"},
+		{"secret of slots twice", "primary: k1\nsecrets: [{id: k1, secret: " + key1 + "}]\nunique_secret: " + key2 + "\nunique_secret: " + key2, "f.yaml:4: has the key unique_secret twice"},
 		{"not base64", "primary: k1\nsecrets: [{id: k1, secret: canary-secret-one-0123456789abcdef}]", "f.yaml:2: secrets[0].secret: must be base64"},
 		{"short", "primary: k1\nsecrets: [{id: k1, secret: " + base64.StdEncoding.EncodeToString([]byte("canary-31-bytes-0123456789abcde")) + "}]", "f.yaml:2: secrets[0].secret: must have at least 32 bytes"},
 	}

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/opsledger/opsledger/ledger"
 )
 
 // vector is a line of testdata/vectors.jsonl, all of which were made by
@@ -35,6 +37,16 @@ type vector struct {
 	SubjectDigest   string            `json:"subject_digest,omitempty"`
 	SecretID        string            `json:"secret_id,omitempty"`
 	Check           string            `json:"check,omitempty"`
+	SlotOf          *slotOf           `json:"slot_of,omitempty"`
+	Slot            string            `json:"slot,omitempty"`
+}
+
+// slotOf is what a slot is made of beside the request.
+type slotOf struct {
+	Scope   string   `json:"scope"`
+	Subject string   `json:"subject"`
+	Tool    string   `json:"tool"`
+	By      []string `json:"by"`
 }
 
 type vectorRefusal struct {
@@ -161,7 +173,7 @@ func (v vector) result(t testing.TB) vector {
 	rules, secret := v.Contract.rules(t), testSecret(t, "k1", 0)
 	got := vector{
 		ID: v.ID, Reason: v.Reason, Request: v.Request, Contract: v.Contract,
-		DependsOn: v.DependsOn, Compensates: v.Compensates, Corrects: v.Corrects, Subject: v.Subject, SecretID: v.SecretID,
+		DependsOn: v.DependsOn, Compensates: v.Compensates, Corrects: v.Corrects, Subject: v.Subject, SecretID: v.SecretID, SlotOf: v.SlotOf,
 	}
 	c, err := Canonicalize([]byte(v.Request), rules)
 	var refused *Error
@@ -192,6 +204,10 @@ func (v vector) result(t testing.TB) vector {
 	if v.SecretID != "" {
 		check := testSecret(t, v.SecretID, 0).Check()
 		got.Check = hex.EncodeToString(check[:])
+	}
+	if of := v.SlotOf; of != nil {
+		d := slot(c, ledger.Key{Scope: ledger.Scope(of.Scope), Subject: of.Subject, Tool: ledger.Tool(of.Tool), Task: "t", Key: "k"}, of.By, secret)
+		got.Slot = hex.EncodeToString(d[:])
 	}
 	return got
 }

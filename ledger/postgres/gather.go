@@ -24,7 +24,10 @@ type gathered struct {
 	// now is the database's own time.
 	now  time.Time
 	rows map[ledger.OperationID]*gatheredRow
-	each []gatheredSet // as the sets
+	// owners are whose the slots are; owned are their rows, which are read after that.
+	owners map[ledger.Slot]ledger.OperationID
+	owned  map[ledger.OperationID]*gatheredRow
+	each   []gatheredSet // as the sets
 }
 
 // gatheredRow is one row, for all sets that name it.
@@ -58,6 +61,7 @@ func gather(b *pgx.Batch, sets []ledger.ReadSet, c clock) *gathered {
 	g.addRows(b)
 	g.addPrior(b)
 	g.addSiblings(b)
+	g.addOwners(b)
 	return g
 }
 
@@ -182,6 +186,9 @@ func (g *gathered) view(n int) (ledger.View, error) {
 			return ledger.View{}, err
 		}
 		v.Related[op], v.Now = o, latest(v.Now, o.UpdateTime)
+	}
+	if err := g.addOwnersTo(&v, set.Slots); err != nil {
+		return ledger.View{}, err
 	}
 	return v, own.err
 }

@@ -305,6 +305,10 @@ func queueWrites(b *pgx.Batch, writes []write, g guard, won map[ledger.Operation
 		sql, given := updated(some, g)
 		b.Queue(sql, given...).Query(note)
 	}
+	// After all rows: of two who want one slot, neither then waits for a row of the other.
+	for _, w := range writes {
+		queueSlots(b, w, won)
+	}
 	if len(touches) > 0 {
 		b.Queue(touchRows, touches).Exec(unread)
 	}

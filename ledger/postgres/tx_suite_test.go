@@ -25,6 +25,7 @@ var notInTx = map[string]string{
 	"a_commit_that_keeps_failing_is_said_to_be_unknown": "COMMIT is the caller's, and so is its outcome",
 	"a_crowd_whose_commits_are_not_seen":                "COMMIT is the caller's, and so is its outcome",
 	"a_change_that_overtakes_an_unseen_commit":          "COMMIT is the caller's, and so is its outcome",
+	"slots_whose_commit_is_not_seen":                    "COMMIT is the caller's, and so is its outcome",
 	"a_caller_that_hangs_up_after_the_write_began":      "the transaction ends with the context, and nothing is written",
 	"a_closed_store":               "it has nothing to close: it ends with the transaction",
 	"a_store_that_is_opened_again": "it has nothing to close: it ends with the transaction",

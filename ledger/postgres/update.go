@@ -188,7 +188,7 @@ func (u *update) attempt() (outcome, error) {
 		return what, err
 	}
 	switch {
-	case len(writes) > 1: // in a batch, the one could be written without the other
+	case len(writes) > 1, len(writes[0].slots) > 0: // in a batch, the one could be written without the other
 		return u.byItself(writes)
 	case u.store.turns.taken(u.reads.ID):
 		u.alone = true

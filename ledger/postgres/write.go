@@ -21,6 +21,8 @@ type write struct {
 	id        ledger.OperationID
 	was, next *ledger.Operation
 	event     *ledger.Event
+	// slots that the row takes with it.
+	slots []ledger.TakenSlot
 	// guess, if set, is of the database as a whole, and what the write depends on besides its row. With unlike it also depends on that there
 	// is no UNKNOWN operation like the new one.
 	guess  *meta
@@ -61,7 +63,7 @@ func updated(writes []write, g guard) (string, []any) {
 
 // plan checks that a change fits what was read. An error is a fault of the caller's code, not of the database.
 func plan(op ledger.OperationID, view ledger.View, change ledger.Change) ([]write, error) {
-	writes := []write{{id: change.Next.ID, was: view.Current, next: change.Next, event: change.Event}}
+	writes := []write{{id: change.Next.ID, was: view.Current, next: change.Next, event: change.Event, slots: change.Slots}}
 	if change.Next.ID != op {
 		return nil, errors.New("postgres: the change is of another operation than the one read")
 	}
@@ -71,6 +73,9 @@ func plan(op ledger.OperationID, view ledger.View, change ledger.Change) ([]writ
 			return nil, errors.New("postgres: a companion must be one of the related operations that were read")
 		}
 		writes = append(writes, write{id: c.Next.ID, was: &was, next: c.Next, event: c.Event})
+	}
+	if err := checkSlots(view, change.Slots); err != nil {
+		return nil, err
 	}
 	for _, w := range writes {
 		if err := w.check(); err != nil {
@@ -92,6 +97,8 @@ func (w write) check() error {
 		return fmt.Errorf("postgres: operation %s belongs to another key with the same first 128 bits of its hash", w.next.ID)
 	case w.was == nil && e == nil:
 		return errors.New("postgres: a new operation needs an event")
+	case e == nil && len(w.slots) > 0:
+		return errors.New("postgres: slots are taken with an event")
 	case e == nil && w.next.Sequence != w.was.Sequence:
 		return errors.New("postgres: the sequence moves only with an event")
 	case e == nil:
@@ -105,7 +112,7 @@ func (w write) check() error {
 	}
 }
 
-// sendWrites sends all of a change in one round trip, with what else the batch holds; each write must change its row.
+// sendWrites sends all of a change in one round trip, with what else the batch holds; each write must change its row, and take its slots.
 func sendWrites(ctx context.Context, to sender, b *pgx.Batch, writes []write) error {
 	won := map[ledger.OperationID]bool{}
 	queueWrites(b, writes, guard{}, won)
@@ -204,6 +211,7 @@ func (u *update) confirm() (outcome, error) {
 		return settled, unavailable("confirm a commit", err)
 	}
 	for _, w := range writes {
+		w.slots = nil // committed with the row, if that was
 		won := map[ledger.OperationID]bool{}
 		b := &pgx.Batch{}
 		queueWrites(b, []write{w}, guard{}, won)

@@ -46,6 +46,9 @@ func TestARowIsGuessedOnceAndAsItWasWritten(t *testing.T) {
 func TestWhatIsNotGuessed(t *testing.T) {
 	for name, prepare := range map[string]func(r *Rows) ledger.ReadSet{
 		"a row of which nothing is known": func(*Rows) ledger.ReadSet { return ledger.ReadSet{ID: id(1)} },
+		"a new key that wants slots": func(*Rows) ledger.ReadSet {
+			return ledger.ReadSet{ID: id(1), MayCreate: true, Slots: []ledger.Slot{{1}}}
+		},
 		"a row that was read": func(r *Rows) ledger.ReadSet {
 			r.Read(ledger.ReadSet{ID: id(1)}, true)
 			return ledger.ReadSet{ID: id(1)}

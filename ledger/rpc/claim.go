@@ -52,6 +52,9 @@ func (s *Server) Claim(ctx context.Context, req *pb.ClaimRequest) (*pb.ClaimResp
 	if err != nil {
 		err = s.whyNotAllowed(s.unreadableRelation(ctx, err, c, cmd), c, cmd.Key.Tool)
 		s.metrics.claimed(ctx, tool, claimRefused(err))
+		if errors.Is(err, ledger.ErrDuplicateIntent) && s.lookAlike(cmd, id, request, answer) {
+			s.metrics.lookedAlike(ctx, tool)
+		}
 		var conflict *ledger.Refusal
 		show := errors.Is(err, ledger.ErrFingerprintConflict) && errors.As(err, &conflict) && conflict.Operation != nil &&
 			s.mayShow(ctx, c, cmd.Key.Subject, conflict.Operation)

@@ -169,6 +169,9 @@ func newRing(t *testing.T, ids ...string) *fingerprint.Ring {
 		secrets = append(secrets, secret)
 	}
 	ring, err := fingerprint.NewRing(ids[0], secrets...)
+	if err == nil {
+		err = ring.SetUnique([]byte("a key for tests of what never rotates"))
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

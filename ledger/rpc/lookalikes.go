@@ -72,7 +72,7 @@ func (l *lookAlikes) remember(i intent) {
 	l.next = (l.next + 1) % len(l.recent)
 }
 
-// lookAlike says whether a Claim that was answered is for work that another key is there for already. What only reads may be done as often
+// lookAlike says whether a Claim that was answered, or refused for one, is for work that another key is there for already. What only reads may be done as often
 // as anybody likes.
 func (s *Server) lookAlike(cmd ledger.Claim, id ledger.OperationID, request ledger.Request, a ledger.Answer) bool {
 	if contract, _ := s.ledger.Contract(cmd.Key.Tool); contract.Effect == ledger.Read {
@@ -81,7 +81,7 @@ func (s *Server) lookAlike(cmd ledger.Claim, id ledger.OperationID, request ledg
 	var digest [32]byte
 	if a.Operation != nil {
 		digest = a.Operation.Fingerprint.Digest
-	} else if f, err := request.Fingerprint(nil); err == nil { // blocked: nothing is stored
+	} else if f, err := request.Fingerprint(nil); err == nil { // blocked or refused: nothing is stored
 		digest = f.Digest
 	} else {
 		return false

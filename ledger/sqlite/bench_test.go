@@ -80,3 +80,5 @@ func (request) Fingerprint(*ledger.Fingerprint) (ledger.Fingerprint, error) {
 func (request) SubjectDigest(ledger.Fingerprint) ([]byte, error) { return nil, nil }
 
 func (request) SubjectDigests() [][]byte { return nil }
+
+func (request) Slots() ([]ledger.UniqueSlot, error) { return nil, nil }

@@ -89,12 +89,38 @@ func readView(c *conn, now time.Time, reads ledger.ReadSet) (ledger.View, error)
 			view.Now = latest(view.Now, related[i].UpdateTime)
 		}
 	}
+	if len(reads.Slots) > 0 {
+		if view.Owners, err = owners(c, reads.Slots); err != nil {
+			return ledger.View{}, err
+		}
+	}
 	if reads.Siblings != nil {
 		if view.UnknownSiblings, err = siblings(c, reads); err != nil {
 			return ledger.View{}, err
 		}
 	}
 	return view, nil
+}
+
+// owners of slots, also those that a newer release has written, or that are not there any more.
+func owners(c *conn, slots []ledger.Slot) (map[ledger.Slot]ledger.Operation, error) {
+	found := make(map[ledger.Slot]ledger.Operation, len(slots))
+	for _, slot := range slots {
+		ids, err := query(background, c, scanID, selectOwner, slot[:])
+		if err != nil {
+			return nil, err
+		}
+		if len(ids) == 0 {
+			continue
+		}
+		rows, err := query(background, c, scanListed, selectRow, ids[0][:])
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, ledger.Operation{ID: ids[0], State: ledger.Retired})
+		found[slot] = rows[0]
+	}
+	return found, nil
 }
 
 func siblings(c *conn, reads ledger.ReadSet) ([]ledger.OperationID, error) {

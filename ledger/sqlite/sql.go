@@ -61,6 +61,9 @@ const (
 				(SELECT self.fingerprint_secret FROM operations self WHERE self.id = ?4 AND '<' || hex(self.subject_digest) || '>' = ?5)))
 	ORDER BY create_time, id LIMIT 32`
 
+	selectOwner = `SELECT operation_id FROM slots WHERE slot = ?`
+	takeSlot    = `INSERT INTO slots (slot, operation_id) VALUES (?, ?) ON CONFLICT (slot) DO UPDATE SET operation_id = excluded.operation_id`
+
 	selectByDownstream = `SELECT id FROM operations WHERE downstream_key = ? ORDER BY id LIMIT 1`
 
 	// No low-water mark: what is no longer due has left the index, where PostgreSQL's keeps it until a vacuum. After 45,000 completed

@@ -17,6 +17,8 @@ import (
 type write struct {
 	was, next *ledger.Operation
 	event     *ledger.Event
+	// slots that the row takes with it.
+	slots []ledger.TakenSlot
 	// row and appended are what its statements are given. They are made where it is planned, by the caller: the writer is one goroutine, for
 	// which all others wait.
 	row, appended []any
@@ -24,7 +26,7 @@ type write struct {
 
 // plan checks that a change fits what was read. An error is a fault of the caller's code, not of the database.
 func plan(op ledger.OperationID, view ledger.View, change ledger.Change) ([]write, error) {
-	writes := []write{{was: view.Current, next: change.Next, event: change.Event}}
+	writes := []write{{was: view.Current, next: change.Next, event: change.Event, slots: change.Slots}}
 	if change.Next.ID != op {
 		return nil, errors.New("sqlite: the change is of another operation than the one read")
 	}
@@ -34,6 +36,11 @@ func plan(op ledger.OperationID, view ledger.View, change ledger.Change) ([]writ
 			return nil, errors.New("sqlite: a companion must be one of the related operations that were read")
 		}
 		writes = append(writes, write{was: &was, next: c.Next, event: c.Event})
+	}
+	for _, taken := range change.Slots {
+		if view.Owners[taken.Slot].ID != taken.From {
+			return nil, errors.New("sqlite: a slot must be taken from whom it was read to belong to")
+		}
 	}
 	for i := range writes {
 		if err := writes[i].check(); err != nil {
@@ -50,6 +57,8 @@ func (w write) check() error {
 		return fmt.Errorf("sqlite: operation %s belongs to another key with the same first 128 bits of its hash", w.next.ID)
 	case w.was == nil && e == nil:
 		return errors.New("sqlite: a new operation needs an event")
+	case e == nil && len(w.slots) > 0:
+		return errors.New("sqlite: slots are taken with an event")
 	case e == nil && w.next.Sequence != w.was.Sequence:
 		return errors.New("sqlite: the sequence moves only with an event")
 	case e == nil:
@@ -74,9 +83,18 @@ func (w *write) prepare() {
 	}
 }
 
-// apply writes row and event. Of its errors, errRace and a constraint's have written nothing; after a tornError the row is written, and
-// its event not.
+// apply writes row, event and slots. Of its errors, errRace and a constraint's have written nothing; after a tornError the row is written,
+// and not all that belongs to it. It runs under the write lock: a slot that is seen to be nobody else's is won.
 func (w write) apply(c *conn) error {
+	for _, taken := range w.slots {
+		owners, err := query(background, c, scanID, selectOwner, taken.Slot[:])
+		if err != nil {
+			return err
+		}
+		if len(owners) > 0 && owners[0] != taken.From || len(owners) == 0 && !taken.From.IsZero() {
+			return errRace
+		}
+	}
 	statement := updateRow
 	if w.was == nil {
 		statement = insertRow
@@ -92,6 +110,11 @@ func (w write) apply(c *conn) error {
 	}
 	if _, err = c.exec(background, insertEvent, w.appended...); err != nil {
 		return &tornError{err}
+	}
+	for _, taken := range w.slots {
+		if _, err = c.exec(background, takeSlot, taken.Slot[:], w.next.ID[:]); err != nil {
+			return &tornError{err}
+		}
 	}
 	return nil
 }

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
 
--- The schema can be distributed by operation id: each unique constraint contains it, and there is no sequence, foreign key, trigger
+-- The schema can be distributed by operation id, slots by themselves: each unique constraint contains that, and there is no sequence, foreign key, trigger
 -- or lock beside the rows. Text compares byte by byte (COLLATE "C"), so that no two keys are ever folded into one. Documents are
 -- JSON in bytea: text can't hold U+0000. Durations are nanoseconds. Unset times are NULL, unset texts ''.
 
@@ -191,6 +191,15 @@ CREATE TABLE unknown (
 -- +goose StatementEnd
 
 -- +goose StatementBegin
+-- Whose the slots of contracts' unique rules are. A slot is a keyed digest of scope, subject, tool and what a rule compares: nobody can
+-- learn values from it. It is what the table is distributed by.
+CREATE TABLE slots (
+    slot             bytea            PRIMARY KEY CHECK (octet_length(slot) = 32),
+    operation_id     uuid             NOT NULL
+);
+-- +goose StatementEnd
+
+-- +goose StatementBegin
 CREATE INDEX operations_downstream_key ON operations (downstream_key);
 -- +goose StatementEnd
 -- +goose StatementBegin
@@ -208,6 +217,7 @@ CREATE INDEX events_by_time ON events (scope_key, time, operation_id);
 
 -- +goose Down
 DROP TABLE fingerprint_secrets;
+DROP TABLE slots;
 DROP TABLE contracts;
 DROP TABLE unknown;
 DROP TABLE due;

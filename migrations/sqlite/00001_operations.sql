@@ -154,6 +154,14 @@ CREATE TABLE fingerprint_secrets (
 -- +goose StatementEnd
 
 -- +goose StatementBegin
+-- Whose the slots of contracts' unique rules are. A slot is a keyed digest: nobody can learn values from it.
+CREATE TABLE slots (
+    slot                   BLOB    NOT NULL PRIMARY KEY CHECK (octet_length(slot) = 32),
+    operation_id           BLOB    NOT NULL
+) STRICT;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
 CREATE INDEX operations_downstream_key ON operations (downstream_key);
 -- +goose StatementEnd
 -- +goose StatementBegin
@@ -175,6 +183,7 @@ CREATE INDEX operations_unknown ON operations (scope, task, tool, create_time, i
 
 -- +goose Down
 DROP TABLE fingerprint_secrets;
+DROP TABLE slots;
 DROP TABLE contracts;
 DROP TABLE events;
 DROP TABLE operations;

@@ -93,6 +93,8 @@ func (digested) SubjectDigest(ledger.Fingerprint) ([]byte, error) { return nil, 
 
 func (digested) SubjectDigests() [][]byte { return nil }
 
+func (digested) Slots() ([]ledger.UniqueSlot, error) { return nil, nil }
+
 var agent = ledger.Actor{Kind: ledger.ActorWorker, Name: "spiffe://bench.test/agent/load"}
 
 // localUnits are the same two commands on a store, without ledgerd.

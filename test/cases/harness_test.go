@@ -190,6 +190,12 @@ const contractsText = `tools:
     lease: {default: 30s, max: 60s, total: 60s}
     request: {fields: {amount: {type: money, currency: currency, category: amount}, currency: {category: amount}}}
     recovery: {method: probe, probe: external, key_retention: 24h, effect_within: 60s, verify: [amount]}
+  card.order:
+    effect: keyed
+    lease: {default: 30s, max: 60s, total: 60s}
+    request: {fields: {amount: {type: money, currency: currency, category: amount}, to: {category: recipient}}}
+    unique: {by: [amount, recipient], within: 10m, override: caller}
+    recovery: {method: probe, probe: external, key_retention: 24h, effect_within: 60s, verify: [amount]}
   file.delete:
     effect: keyed
     lease: {default: 30s, max: 60s, total: 60s}
@@ -248,9 +254,12 @@ func writeServerFiles() (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	secret := make([]byte, 32)
-	_, _ = rand.Read(secret) // never fails
-	ring := fmt.Sprintf("primary: k1\nsecrets:\n  - {id: k1, secret: %q}\n", base64.StdEncoding.EncodeToString(secret))
+	draw := func() string {
+		secret := make([]byte, 32)
+		_, _ = rand.Read(secret) // never fails
+		return base64.StdEncoding.EncodeToString(secret)
+	}
+	ring := fmt.Sprintf("primary: k1\nsecrets:\n  - {id: k1, secret: %q}\nunique_secret: %q\n", draw(), draw())
 	paths := map[string]string{}
 	for flag, content := range map[string][]byte{
 		"tls-cert": certificate, "tls-key": key, "tls-ca": ca.PEM(),

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
 
--- Cuts the tables into parts by operation id, contracts by their version, as an engine does that spreads them over nodes. PostgreSQL
--- refuses it, as those do, where a unique constraint lacks the id or version. For OPSLEDGER_TEST_AFTER_MIGRATE, in the matrix of engines.
+-- Cuts the tables into parts by operation id, contracts by their version, slots by themselves, as an engine does that spreads them over nodes. PostgreSQL
+-- refuses it, as those do, where a unique constraint lacks what its table is cut by. For OPSLEDGER_TEST_AFTER_MIGRATE, in the matrix of engines.
 
 CREATE TABLE cut (LIKE operations INCLUDING ALL) PARTITION BY HASH (id);
 CREATE TABLE operations_0 PARTITION OF cut FOR VALUES WITH (MODULUS 4, REMAINDER 0);
@@ -42,3 +42,9 @@ CREATE TABLE unknown_0 PARTITION OF cut FOR VALUES WITH (MODULUS 2, REMAINDER 0)
 CREATE TABLE unknown_1 PARTITION OF cut FOR VALUES WITH (MODULUS 2, REMAINDER 1);
 DROP TABLE unknown;
 ALTER TABLE cut RENAME TO unknown;
+
+CREATE TABLE cut (LIKE slots INCLUDING ALL) PARTITION BY HASH (slot);
+CREATE TABLE slots_0 PARTITION OF cut FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+CREATE TABLE slots_1 PARTITION OF cut FOR VALUES WITH (MODULUS 2, REMAINDER 1);
+DROP TABLE slots;
+ALTER TABLE cut RENAME TO slots;

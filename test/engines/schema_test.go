@@ -22,10 +22,10 @@ import (
 func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 
 // breaches finds what would keep an engine from spreading the rows by operation id, or from telling keys apart. Spread are operations,
-// their events and what is kept of them beside, contracts by their version, and check values by the id of their secret; meta has one row,
+// their events and what is kept of them beside, contracts by their version, check values by the id of their secret, and slots by themselves; meta has one row,
 // which each node can have; of goose's table no change of an operation depends.
 const breaches = `WITH spread (name, by) AS (VALUES ('operations', 'id'), ('events', 'operation_id'), ('due', 'operation_id'),
-		('unknown', 'operation_id'), ('contracts', 'version'), ('fingerprint_secrets', 'id')),
+		('unknown', 'operation_id'), ('contracts', 'version'), ('fingerprint_secrets', 'id'), ('slots', 'slot')),
 	own AS (SELECT c.oid, c.relname, c.relkind, s.by FROM pg_class c LEFT JOIN spread s ON s.name = c.relname
 		WHERE c.relnamespace = current_schema()::regnamespace AND c.relname NOT LIKE 'goose\_db\_version%'),
 	tables AS (SELECT * FROM own WHERE relkind NOT IN ('i', 'S'))
@@ -92,6 +92,7 @@ func TestSchemaCanBeSpreadByOperationID(t *testing.T) {
 		"CREATE UNIQUE INDEX one_key ON operations (downstream_key)":                           "unique without what it is spread by: one_key",
 		"CREATE UNIQUE INDEX one_key ON operations (downstream_key) INCLUDE (id)":              "unique without what it is spread by: one_key",
 		"ALTER TABLE events ADD CONSTRAINT once EXCLUDE USING btree (hash WITH =)":             "unique without what it is spread by: once",
+		"ALTER TABLE slots ADD UNIQUE (operation_id)":                                          "unique without what it is spread by: slots_operation_id_key",
 		"ALTER TABLE contracts ADD UNIQUE (create_time)":                                       "unique without what it is spread by: contracts_create_time_key",
 		"ALTER TABLE operations ADD number bigint GENERATED ALWAYS AS IDENTITY":                "identity: operations.number",
 		"ALTER TABLE events ADD number bigserial":                                              "default by a sequence: events",
@@ -125,9 +126,9 @@ func TestPostgresCutsTheTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	var cut int
-	err = conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_partitioned_table WHERE partrelid IN ('operations'::regclass, 'events'::regclass, 'contracts'::regclass)").Scan(&cut)
-	if err != nil || cut != 3 {
-		t.Errorf("%d tables are cut, want 3: %v", cut, err)
+	err = conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_partitioned_table WHERE partrelid IN ('operations'::regclass, 'events'::regclass, 'contracts'::regclass, 'slots'::regclass)").Scan(&cut)
+	if err != nil || cut != 4 {
+		t.Errorf("%d tables are cut, want 4: %v", cut, err)
 	}
 }
 

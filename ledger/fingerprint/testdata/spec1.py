@@ -415,7 +415,7 @@ def lp(x):
 
 
 SECRET = bytes(range(32))
-GIVEN = ["id", "reason", "request", "contract", "depends_on", "compensates", "corrects", "subject", "secret_id"]
+GIVEN = ["id", "reason", "request", "contract", "depends_on", "compensates", "corrects", "subject", "secret_id", "slot_of"]
 
 
 def mac(*texts):
@@ -447,6 +447,10 @@ def vector(case):
         out["subject_digest"] = mac(lp("opsledger/subject/1"), lp(case["subject"])).hexdigest()
     if "secret_id" in case:
         out["check"] = mac(lp("opsledger/secret-check/1"), lp(case["secret_id"])).hexdigest()[:16]
+    if "slot_of" in case:
+        of = case["slot_of"]
+        parts = [lp(name) + lp(hashlib.sha256(texts[name].encode()).digest() if name in texts else "") for name in sorted(set(of["by"]))]
+        out["slot"] = mac(lp("opsledger/slot/1"), lp(of["scope"]), lp(of["subject"]), lp(of["tool"]), *parts).hexdigest()
     return out
 
 
