@@ -128,9 +128,6 @@ type guard struct {
 	now  time.Time
 }
 
-// guardParams is how many parameters a guard has.
-const guardParams = 6
-
 // holds is the condition, with its parameters from that one on.
 func (guard) holds(from int) string {
 	p := func(n int, kind string) string { return fmt.Sprintf("$%d::%s", from+n, kind) }
