@@ -32,6 +32,7 @@ func (harness) Exceptions() map[string]string {
 		"failpoints":                                        noCommit,
 		"a record of a newer release":                       noFile,
 		"a slot of a record of a newer release":             noFile,
+		"another history of the same length":                noFile,
 		"impossible rows":                                   noFile,
 		"a crowd, some of whose rows are refused":           noFile,
 		"a damaged history":                                 noFile,

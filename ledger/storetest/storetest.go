@@ -72,6 +72,7 @@ func Run(t *testing.T, h Harness) {
 		{"earlier events of a command are found", testPrior},
 		{"a renewed lease has no event", testRenew},
 		{"a guess is told only where it holds", testGuesses},
+		{"another history of the same length", testAnotherHistory},
 		{"a change that does not fit is refused", testMisfits},
 		{"an identity is written once", testIdentity},
 		{"every field comes back", testFields},
