@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package recovery
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/opsledger/opsledger/ledger"
+	"github.com/opsledger/opsledger/ledger/fingerprint"
+)
+
+// Done is what came of one due operation.
+type Done struct {
+	ID   ledger.OperationID
+	Tool ledger.Tool
+	// Check is the number under which the target was asked; 0: it was not.
+	Check   uint64
+	Finding ledger.Finding
+	Cause   ledger.IndeterminateCause
+	// State of the operation after it.
+	State ledger.State
+	// Left: there was nothing to be done with it.
+	Left bool
+	// Err: it could not be dealt with.
+	Err error
+}
+
+// loop is who asks for what the loop does.
+var loop = ledger.Actor{Kind: ledger.ActorRecovery, Name: "recovery"}
+
+// source is where evidence was read, for the history.
+const source = "probe"
+
+var errPanicked = errors.New("the check has panicked")
+
+// deal takes one due operation as far as it comes.
+func (l *Loop) deal(ctx context.Context, id ledger.OperationID, tool ledger.Tool) (d Done) {
+	d = Done{ID: id, Tool: tool}
+	defer func() {
+		if recover() != nil { // its text may hold an answer
+			d.Err = errPanicked
+		}
+	}()
+	if c, _ := l.ledger.Contract(tool); c.Method == ledger.MethodRegrant {
+		l.do(ctx, &d, "", func(*ledger.Operation, ledger.Contract) (ledger.Command, error) {
+			return ledger.Regrant{Actor: loop}, nil
+		})
+		return d
+	}
+	probe := l.probes.Probe(tool)
+	begin := ledger.CommandID(uuid.NewString())
+	var timeout time.Duration
+	answer := l.do(ctx, &d, begin, func(_ *ledger.Operation, c ledger.Contract) (ledger.Command, error) {
+		timeout = c.CheckTimeout
+		return ledger.BeginCheck{CommandID: begin, Actor: loop}, nil
+	})
+	if answer.CheckNumber == 0 || probe == nil { // with a contract that has changed just now its lease ends, and it is found again
+		return d
+	}
+	d.Check = answer.CheckNumber
+	began := time.Now()
+	verdict := ask(ctx, probe, answer.Operation, timeout)
+	d.Finding, d.Cause = verdict.Evidence.Finding, verdict.Evidence.Cause
+	took := time.Since(began)
+
+	mismatch := false
+	reconcile := ledger.CommandID(uuid.NewString())
+	l.do(ctx, &d, reconcile, func(op *ledger.Operation, c ledger.Contract) (ledger.Command, error) {
+		ev, err := l.judged(op, c, verdict)
+		mismatch = len(ev.Different) > 0 || len(ev.Missing) > 0
+		return ledger.Reconcile{CommandID: reconcile, Actor: loop, CheckNumber: d.Check, Evidence: ev}, err
+	})
+	l.metrics.asked(l.label(tool), result(d, mismatch), took)
+	l.told(d, verdict.Why)
+	return d
+}
+
+func ask(ctx context.Context, probe Probe, op *ledger.Operation, timeout time.Duration) Verdict {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return probe.Ask(ctx, op)
+}
+
+// do decides a command, and notes what came of it.
+func (l *Loop) do(ctx context.Context, d *Done, id ledger.CommandID, prepare ledger.Prepare) ledger.Answer {
+	var was uint64
+	var due time.Time
+	answer, err := l.ledger.Do(ctx, d.ID, string(id), func(op *ledger.Operation, c ledger.Contract) (ledger.Command, error) {
+		was, due = op.Sequence, op.NextCheckTime
+		return prepare(op, c)
+	})
+	if err != nil {
+		d.Err = err
+		return ledger.Answer{}
+	}
+	d.State = answer.Operation.State
+	d.Left = answer.Operation.Sequence == was
+	if d.Check == 0 && !d.Left && !due.IsZero() {
+		l.metrics.taken(l.label(d.Tool), answer.Now.Sub(due))
+	}
+	return answer
+}
+
+// judged compares what a target shows with what was asked for. What can't be read as a request shows nothing.
+func (l *Loop) judged(op *ledger.Operation, c ledger.Contract, v Verdict) (ledger.Evidence, error) {
+	ev := v.Evidence
+	ev.Source = source
+	if ev.Finding != ledger.FoundResource {
+		return ev, nil
+	}
+	missing := c.Verify
+	if len(v.Observed) > 0 {
+		seen, err := l.requests.VerifyObserved(l.ring, op.Fingerprint, c, v.Observed)
+		var unfit *fingerprint.Error
+		switch {
+		case err == nil:
+			ev.Different, missing = seen.Different, seen.Missing
+		case !errors.As(err, &unfit):
+			return ledger.Evidence{}, err
+		}
+	}
+	ev.Missing = slices.Compact(slices.Sorted(slices.Values(slices.Concat(ev.Missing, missing))))
+	return ev, nil
+}
+
+// told logs a check.
+func (l *Loop) told(d Done, why string) {
+	if d.Err != nil { // is told when it is put off
+		return
+	}
+	about := []any{attrTool, string(d.Tool), attrOperation, d.ID.String(), "finding", result(d, false), "state", d.State.String()}
+	if why == "" {
+		l.log.Debug("a target was asked", about...)
+		return
+	}
+	l.log.Warn("a target could not be asked", append(about, "why", why)...)
+}
