@@ -20,7 +20,7 @@ func (p program) root() *cobra.Command {
 		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
 	})
 	root.AddCommand(
-		p.devCommand(), p.serveCommand(), p.migrateCommand(), p.healthcheckCommand(),
+		p.devCommand(), p.serveCommand(), p.recoverCommand(), p.migrateCommand(), p.healthcheckCommand(),
 		p.configCommand(), p.policyCommand(), p.contractsCommand(), p.keysCommand(), p.versionCommand(),
 	)
 	return root

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/opsledger/opsledger/ledger/fingerprint"
+	"github.com/opsledger/opsledger/recovery"
 )
 
 // Config is every setting of ledgerd. The struct is walked once into flags, LEDGERD_* variables and the keys of the YAML file, which
@@ -41,6 +42,9 @@ type Config struct {
 	AuthorizationService string        `name:"authorization-service" help:"HOST:PORT of the platform's AuthorizationService (gRPC, mTLS with this server's own certificate), which is asked before a result is shown; without one the policy and the contracts' rules alone say"`
 	AuthorizationTimeout time.Duration `name:"authorization-timeout" help:"how long it may take; no answer in time redacts the result"`
 	Reflection           string        `name:"reflection" help:"gRPC reflection: operators, off, or auto (dev: every identity, serve: operators)"`
+
+	Recovery   string `name:"recovery" help:"on: unknown outcomes are found out by this process, too; off: by others alone (see ledgerd recover)"`
+	ProbeAllow string `name:"probe-allow" help:"addresses, networks and names of hosts inside of your network at which recovery may ask targets, separated by commas; public ones need no mention"`
 
 	AdminAddr string `name:"admin-addr" help:"address of /livez, /readyz and /metrics (plain HTTP, no operation data)"`
 
@@ -85,7 +89,7 @@ const auto = "auto"
 func serveDefaults() Config {
 	return Config{
 		StoreTLS: storeTLSVerified, Durability: durabilityRequired, Migrations: auto, GRPCAddr: ":7443", MaxConns: 4096, Workers: 256,
-		Memory: auto, WriteSpec: fingerprint.Spec1, AuthorizationTimeout: 500 * time.Millisecond, Reflection: auto, AdminAddr: ":7490",
+		Memory: auto, WriteSpec: fingerprint.Spec1, AuthorizationTimeout: 500 * time.Millisecond, Reflection: auto, Recovery: recoveryOn, AdminAddr: ":7490",
 		ReloadInterval: 5 * time.Second, DrainDelay: 3 * time.Second, DrainTimeout: 25 * time.Second,
 		LogLevel: "info", LogFormat: "json",
 	}
@@ -98,6 +102,7 @@ func devDefaults() Config {
 	c.DrainDelay, c.DrainTimeout = 0, 5*time.Second
 	c.ReloadInterval = 2 * time.Second
 	c.LogLevel, c.LogFormat = "warn", "text"
+	c.ProbeAllow = "127.0.0.0/8,::1"
 	return c
 }
 
@@ -124,6 +129,7 @@ func (c Config) validate() error {
 	oneOf("store-durability", c.Durability, durabilityRequired, durabilityAsItIs)
 	oneOf("migrations", c.Migrations, auto, "verify", "apply")
 	oneOf("reflection", c.Reflection, auto, "operators", "off")
+	oneOf("recovery", c.Recovery, recoveryOn, recoveryOff)
 	oneOf("log-level", c.LogLevel, "debug", "info", "warn", "error")
 	oneOf("log-format", c.LogFormat, "text", "json")
 	if c.AuthorizationService != "" && !isAddress(c.AuthorizationService) {
@@ -143,6 +149,9 @@ func (c Config) validate() error {
 	between("max-connections-per-address", c.ConnsPerAddress, 0, 100_000)
 	between("max-connections-per-principal", c.ConnsPerPrincipal, 0, 100_000)
 	between("stream-workers", c.Workers, 0, 10_000)
+	if _, err := recovery.ParseAllowed(c.ProbeAllow); err != nil {
+		fault("probe-allow", err.Error())
+	}
 	if _, err := specs(c.WriteSpec); err != nil {
 		faults = append(faults, err)
 	}
@@ -170,6 +179,18 @@ func isAddress(addr string) bool {
 func (c Config) shares() shares {
 	quarter := max(c.MaxConns/4, 1)
 	return shares{most: c.MaxConns, address: cmp.Or(c.ConnsPerAddress, quarter), principal: cmp.Or(c.ConnsPerPrincipal, quarter)}
+}
+
+// validateRecover judges what a process that only recovers needs besides.
+func (c Config) validateRecover() error {
+	faults := []error{c.validate()}
+	if c.Store == "" {
+		faults = append(faults, ruleError("store", "is required: postgres://... or sqlite:PATH"))
+	}
+	if c.Secrets == "" {
+		faults = append(faults, ruleError("secrets", "is required: what is found at a target is compared by the digests of requests"))
+	}
+	return errors.Join(faults...)
 }
 
 // validateServe judges what a server for production needs besides: nothing that protects it has a default.

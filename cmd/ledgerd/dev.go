@@ -52,7 +52,8 @@ func (p program) devCommand() *cobra.Command {
 			return usageError{err}
 		}
 		return p.dev(cmd.Context(), c)
-	}, "grpc-addr", "admin-addr", "contracts", "policy", "state-dir", "log-level", "log-format", "drain-delay", "drain-timeout", "reload-interval")
+	}, "grpc-addr", "admin-addr", "contracts", "policy", "state-dir", "log-level", "log-format", "drain-delay", "drain-timeout", "reload-interval",
+		"recovery", "probe-allow")
 }
 
 func (p program) dev(ctx context.Context, c Config) error {

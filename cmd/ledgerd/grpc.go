@@ -43,14 +43,14 @@ func grpcServer(parts parts, l *ledger.Ledger, shared *connections, draining fun
 	if err != nil {
 		return nil, nil, err
 	}
-	forms, err := specs(parts.config.WriteSpec)
+	requests, err := parts.requests()
 	if err != nil {
 		return nil, nil, err
 	}
 	service, err := rpc.New(l, policy, parts.ring, identify, rpc.Options{
 		Log: parts.log, Meter: parts.telemetry.meter(), Strict: parts.contracts.Strict, Limiter: limiter,
 		ReplayRules: replayRules{parts.contracts, parts.saved}, ReplayService: parts.replayService,
-		Requests: fingerprint.Options{Specs: forms, Versions: &fingerprint.Versions{Fetch: parts.saved.rules}},
+		Requests: requests,
 	})
 	if err != nil {
 		return nil, nil, err
@@ -90,6 +90,12 @@ func grpcServer(parts parts, l *ledger.Ledger, shared *connections, draining fun
 		return nil, nil, fmt.Errorf("start: %w", err)
 	}
 	return s, healthy, nil
+}
+
+// requests are digested, and compared with what targets show, by the contracts of their records.
+func (p parts) requests() (fingerprint.Options, error) {
+	forms, err := specs(p.config.WriteSpec)
+	return fingerprint.Options{Specs: forms, Versions: &fingerprint.Versions{Fetch: p.saved.rules}}, err
 }
 
 // identify takes the caller from where the admission put it.

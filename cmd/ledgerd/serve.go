@@ -98,9 +98,23 @@ func (p program) serve(ctx context.Context, c Config, secrets map[string]string)
 // flushBound is how long telemetry may take to go out when everything else has ended.
 const flushBound = 3 * time.Second
 
-// serveParts saves the contracts and runs a server, then flushes telemetry and closes the store, whatever has happened before.
-func (p program) serveParts(ctx context.Context, with parts, ready func(addresses)) (err error) {
-	served := false
+// serveParts runs a server.
+func (p program) serveParts(ctx context.Context, with parts, ready func(addresses)) error {
+	return p.runParts(ctx, with, func(with parts, begun func()) error {
+		s, err := newServer(ctx, with)
+		if err != nil {
+			return err
+		}
+		begun()
+		signals, stop := p.signals()
+		defer stop()
+		return s.run(ctx, signals, ready)
+	})
+}
+
+// runParts saves the contracts and runs something, which says when it has begun; then it flushes telemetry and closes the store, whatever has happened before.
+func (p program) runParts(ctx context.Context, with parts, run func(with parts, begun func()) error) (err error) {
+	hasBegun := false
 	defer func() {
 		flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushBound)
 		defer cancel()
@@ -108,7 +122,7 @@ func (p program) serveParts(ctx context.Context, with parts, ready func(addresse
 			with.log.Warn("telemetry could not be flushed", "error", lost)
 		}
 		err = errors.Join(err, with.store.Close())
-		if served {
+		if hasBegun {
 			with.log.Info("stopped")
 		}
 	}()
@@ -119,14 +133,7 @@ func (p program) serveParts(ctx context.Context, with parts, ready func(addresse
 	case err != nil:
 		return ruleError("store", err.Error())
 	}
-	s, err := newServer(ctx, with)
-	if err != nil {
-		return err
-	}
-	served = true
-	signals, stop := p.signals()
-	defer stop()
-	return s.run(ctx, signals, ready)
+	return run(with, func() { hasBegun = true })
 }
 
 // warnOfExposed names files with secrets that every user of this host can read, by their settings. They are taken: what Kubernetes mounts

@@ -70,6 +70,7 @@ type server struct {
 	admin     *http.Server
 	readiness *readiness
 	addresses addresses
+	recovery  *recoverer // nil: others recover
 	// noLeases: calls that would have to be finished with another instance are refused.
 	noLeases atomic.Bool
 	// endStreams ends what would otherwise go on for ever, such as watching the health.
@@ -101,6 +102,11 @@ func newServer(ctx context.Context, p parts) (_ *server, err error) {
 	adminConns, err := newConnections("admin", adminShares, p.telemetry.meter())
 	if err != nil {
 		return nil, err
+	}
+	if p.config.Recovery == recoveryOn {
+		if s.recovery, err = newRecoverer(p, s.ledger); err != nil {
+			return nil, err
+		}
 	}
 	if s.grpc, s.health, err = grpcServer(p, s.ledger, grpcConns, s.noLeases.Load, streams); err != nil {
 		return nil, err
@@ -156,6 +162,7 @@ func (s *server) run(ctx context.Context, signals <-chan os.Signal, ready func(a
 	for _, r := range s.reloaders {
 		group.Go(func() { r.Run(beside, s.config.ReloadInterval) })
 	}
+	s.recovery.start(beside, &group)
 	failed := make(chan error, 2)
 	group.Go(func() { failed <- s.grpc.Serve(s.grpcListener) })
 	group.Go(func() { failed <- s.admin.Serve(s.adminListener) })
@@ -229,7 +236,7 @@ func (s *server) drain(signals <-chan os.Signal) error {
 	}
 	s.letGo()
 	graceful := make(chan struct{})
-	go func() { defer close(graceful); s.grpc.GracefulStop() }()
+	go func() { defer close(graceful); s.grpc.GracefulStop(); s.recovery.wait() }()
 	timeout := time.NewTimer(s.config.DrainTimeout)
 	defer timeout.Stop()
 	select {
@@ -266,6 +273,7 @@ const (
 // letGo ends what waits: callers get the current view and nothing new, streams end.
 func (s *server) letGo() {
 	s.noLeases.Store(true)
+	s.recovery.stop()
 	s.ledger.Drain()
 	s.endStreams()
 }
