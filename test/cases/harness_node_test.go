@@ -28,6 +28,8 @@ type nodeOptions struct {
 	failpoints string
 	// later starts a build of the future, which knows one more version of the canonical form than a release.
 	later bool
+	// recovers starts ledgerd recover: it looks for what is due and serves nothing.
+	recovers bool
 	// store, if set, is used in place of the environment's own URL: that of a proxy before it.
 	store string
 	// args and env are added; a flag that is given twice counts as it is given last.
@@ -99,6 +101,11 @@ func launch(t *testing.T, e *env, o nodeOptions) *node {
 	n.args = []string{
 		"serve", "--store", dsn, "--migrations", "apply", "--grpc-addr", n.grpcAddr, "--admin-addr", n.adminAddr,
 		"--drain-delay", "0s", "--log-level", "debug", "--store-durability", "as-it-is",
+		"--recovery", "off", // a case sees what it does itself; those of recovery turn it on
+	}
+	if o.recovers {
+		n.args = []string{"recover", "--store", dsn, "--admin-addr", n.adminAddr, "--log-level", "debug", "--store-durability", "as-it-is"}
+		files = map[string]string{"contracts": files["contracts"], "secrets": files["secrets"]}
 	}
 	for flag, path := range files {
 		n.args = append(n.args, "--"+flag, path)
