@@ -71,6 +71,7 @@ func (l *Ledger) Claim(ctx context.Context, c Claim, request Request) (Answer, e
 	reads := ReadSet{ID: hash.OperationID(), CommandID: string(c.ClaimID), Related: related(c), MayCreate: true, Siblings: &Siblings{
 		Scope: c.Key.Scope, Tool: c.Key.Tool, Task: c.Key.Task, SubjectDigests: request.SubjectDigests(),
 	}}
+	reads.Unknowns = l.unknowns(c.Key.Tool)
 	for _, u := range c.Slots {
 		reads.Slots = append(reads.Slots, u.Slot)
 	}
@@ -100,6 +101,14 @@ func (l *Ledger) Claim(ctx context.Context, c Claim, request Request) (Answer, e
 		}
 		return cmd, contract, nil
 	})
+}
+
+// unknowns are counted of a tool only whose contract bounds them.
+func (l *Ledger) unknowns(tool Tool) *Unknowns {
+	if contract, _ := l.contracts.Contract(tool); contract.MaxUnknown > 0 {
+		return &Unknowns{Tool: tool, Limit: contract.MaxUnknown}
+	}
+	return nil
 }
 
 // errHashCollision can't happen while SHA-256 holds: two keys whose first 122 bits are equal.
@@ -148,6 +157,7 @@ func (l *Ledger) Start(ctx context.Context, id OperationID, claimID ClaimID, pre
 		ID: id, CommandID: string(claimID),
 		Related:  related(Claim{DependsOn: op.DependsOn, Compensates: op.Compensates, Corrects: op.Corrects}),
 		Siblings: &Siblings{Scope: op.Scope, Tool: op.Tool, Task: op.Task},
+		Unknowns: l.unknowns(op.Tool),
 	}
 	if len(op.SubjectDigest) > 0 {
 		reads.Siblings.SubjectDigests = [][]byte{op.SubjectDigest}
@@ -177,7 +187,7 @@ func (l *Ledger) decide(ctx context.Context, reads ReadSet, prepare func(View) (
 				return Change{}, err
 			}
 			var change Change
-			change, answer, err = Decide(v.Current, l.relatedTo(v, cmd), cmd, contract, v.Now)
+			change, answer, err = Decide(v.Current, l.relatedTo(v, cmd, contract), cmd, contract, v.Now)
 			changed = change.Next != nil
 			return change, err
 		})
@@ -205,8 +215,9 @@ func (l *Ledger) decide(ctx context.Context, reads ReadSet, prepare func(View) (
 }
 
 // relatedTo turns what was read into what a decision needs.
-func (l *Ledger) relatedTo(v View, cmd Command) Related {
+func (l *Ledger) relatedTo(v View, cmd Command, own Contract) Related {
 	rel := Related{Timeline: v.Timeline, Watermark: v.Watermark, Prior: v.Prior, UnknownSiblings: v.UnknownSiblings, Owners: v.Owners}
+	rel.ToolSaturated = own.MaxUnknown > 0 && v.Unknowns >= own.MaxUnknown
 	var deps []OperationID
 	var original OperationID
 	switch c := cmd.(type) {

@@ -241,6 +241,9 @@ func (s *script) contract(w *scriptLine) {
 	c.SecondPerson = c.SecondPerson || w.flag("second-person")
 	c.Irreversible = c.Irreversible || w.flag("irreversible")
 	c.RequireUnchanged = c.RequireUnchanged && !w.flag("may-have-changed")
+	if n, err := strconv.Atoi(w.text("max-unknown", "-")); err == nil {
+		c.MaxUnknown = n
+	}
 	if within := w.duration("unique", 0); within > 0 {
 		c.Unique = []ledger.UniqueRule{{By: []string{"amount"}, Within: within}}
 	}

@@ -117,10 +117,23 @@ func (s *shelf) view(reads ledger.ReadSet) ledger.View {
 		}
 	}
 	v.Owners = s.owners(reads.Slots)
+	if u := reads.Unknowns; u != nil {
+		v.Unknowns = min(s.unknowns(u.Tool), u.Limit)
+	}
 	if q := reads.Siblings; q != nil {
 		v.UnknownSiblings = s.siblings(reads.ID, *q)
 	}
 	return v
+}
+
+func (s *shelf) unknowns(tool ledger.Tool) int {
+	n := 0
+	for id := range s.ops {
+		if op := s.ops[id]; op.Tool == tool && op.State == ledger.Unknown {
+			n++
+		}
+	}
+	return n
 }
 
 func (s *shelf) owners(slots []ledger.Slot) map[ledger.Slot]ledger.Operation {
@@ -215,6 +228,8 @@ func (s decideSystem) related(id ledger.OperationID, v ledger.View, cmd ledger.C
 	default:
 		return rel
 	}
+	contract, _ := s.contracts.Contract(row.Tool)
+	rel.ToolSaturated = contract.MaxUnknown > 0 && s.unknowns(row.Tool) >= contract.MaxUnknown
 	q := ledger.Siblings{Scope: row.Scope, Tool: row.Tool, Task: row.Task}
 	if len(row.SubjectDigest) > 0 {
 		q.SubjectDigests = [][]byte{row.SubjectDigest}

@@ -79,6 +79,8 @@ type ReadSet struct {
 	Related []OperationID
 	// MayCreate: the decision may make the operation, which is then most probably not there.
 	MayCreate bool
+	// Unknowns, if set, asks how many operations of a tool are UNKNOWN.
+	Unknowns *Unknowns
 	// Slots whose owners are asked for.
 	Slots []Slot
 	// Siblings, if set, asks for UNKNOWN operations of the same scope, subject, task and tool, other than ID.
@@ -93,6 +95,12 @@ type Siblings struct {
 	// SubjectDigests under each secret of the ring; empty: without a subject. One alone that is the row's own stands for its subject: as
 	// that can't be told under other secrets, all subjects under those count.
 	SubjectDigests [][]byte
+}
+
+// Unknowns names a tool whose UNKNOWN operations are counted, up to a limit.
+type Unknowns struct {
+	Tool  Tool
+	Limit int
 }
 
 // View is what was read, in one transaction, at one time.
@@ -110,6 +118,8 @@ type View struct {
 	// Owners of the slots, for those that have one. Of what a newer release has written it has the identity only, and state 0; what is not
 	// there any more is RETIRED.
 	Owners map[Slot]Operation
+	// Unknowns is the number that was asked for; from the limit on, the limit.
+	Unknowns int
 	// UnknownSiblings, at most 32 of them, oldest first.
 	UnknownSiblings []OperationID
 }

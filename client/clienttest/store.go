@@ -158,6 +158,13 @@ func (s *store) view(reads ledger.ReadSet) ledger.View {
 			v.Now = latest(v.Now, op.UpdateTime)
 		}
 	}
+	if u := reads.Unknowns; u != nil {
+		for id := range s.ops {
+			if op := s.ops[id]; op.State == ledger.Unknown && op.Tool == u.Tool && v.Unknowns < u.Limit {
+				v.Unknowns++
+			}
+		}
+	}
 	for _, slot := range reads.Slots {
 		if id, ok := s.slots[slot]; ok {
 			if v.Owners == nil {

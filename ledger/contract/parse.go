@@ -208,7 +208,7 @@ func (r *reader) contract(tool ledger.Tool, node *yaml.Node) Contract {
 
 // notYet are keys that are read, kept and part of the version, and on which this release does not act.
 var notYet = []string{
-	"irreversible", "max_unknown", "recovery.probe.grpc", "recovery.inspect",
+	"irreversible", "recovery.probe.grpc", "recovery.inspect",
 	"retention.history", "retention.tombstone", "compensation",
 }
 

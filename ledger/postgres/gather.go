@@ -44,6 +44,7 @@ type gatheredSet struct {
 	prior    []ledger.Event
 	err      error
 	siblings []ledger.OperationID
+	unknowns int64
 }
 
 // sender sends a batch: a connection, or a transaction.
@@ -61,6 +62,7 @@ func gather(b *pgx.Batch, sets []ledger.ReadSet, c clock) *gathered {
 	g.addRows(b)
 	g.addPrior(b)
 	g.addSiblings(b)
+	g.addUnknowns(b)
 	g.addOwners(b)
 	return g
 }
@@ -139,6 +141,29 @@ func (g *gathered) addSiblings(b *pgx.Batch) {
 	})
 }
 
+func (g *gathered) addUnknowns(b *pgx.Batch) {
+	var numbers, limits pgtype.FlatArray[int64]
+	var tools pgtype.FlatArray[string]
+	for n, set := range g.sets {
+		if u := set.Unknowns; u != nil && isText(string(u.Tool)) {
+			numbers, tools, limits = append(numbers, int64(n)), append(tools, string(u.Tool)), append(limits, int64(u.Limit))
+		}
+	}
+	if len(numbers) == 0 {
+		return
+	}
+	b.Queue(countUnknowns, numbers, tools, limits).Query(func(rows pgx.Rows) error {
+		for rows.Next() {
+			var n, count int64
+			if err := rows.Scan(&n, &count); err != nil {
+				return err
+			}
+			g.each[n].unknowns = count
+		}
+		return rows.Err()
+	})
+}
+
 // literal is an array of bytea as text.
 func literal(values [][]byte) string {
 	elements := make([]string, len(values))
@@ -164,7 +189,7 @@ func (g *gathered) view(n int) (ledger.View, error) {
 	set, own := g.sets[n], g.each[n]
 	v := ledger.View{
 		Now: g.clock.now(g.now), Timeline: uint32(g.meta.timeline), Watermark: g.meta.watermark,
-		Prior: own.prior, UnknownSiblings: own.siblings,
+		Prior: own.prior, UnknownSiblings: own.siblings, Unknowns: int(own.unknowns),
 	}
 	if len(set.Related) > 0 {
 		v.Related = make(map[ledger.OperationID]ledger.Operation, len(set.Related))

@@ -20,11 +20,11 @@ func openRows(n int) string {
 	SELECT 1, CASE WHEN i % 10 = 0 THEN 5 ELSE 1 END, 1, '', 0, 1, 1, sha256(i::text::bytea), now() - i * interval '1 second', 1, '', 4, 0, 0, '', '', 0, NULL, NULL, NULL, 0,
 		FALSE, FALSE, FALSE, FALSE, 0, 0, FALSE, NULL, NULL, now() + i * interval '1 second', 0, NULL, NULL, FALSE,
 		'', NULL, NULL, NULL, NULL, NULL, FALSE, NULL, '{}',
-		gen_random_uuid(), sha256(i::text::bytea), 'scope-a', 'p', 'tool', 'task-' || i % 100, NULL, NULL, now() - i * interval '1 second',
+		gen_random_uuid(), sha256(i::text::bytea), 'scope-a', 'p', 'tool-' || i % 7, 'task-' || i % 100, NULL, NULL, now() - i * interval '1 second',
 		NULL, NULL, NULL, 1, 's', 'c', sha256(i::text::bytea), NULL, md5(i::text)::uuid
 	FROM generate_series(1, ` + strconv.Itoa(n) + `) i RETURNING id, scope, task, tool, create_time, state, next_check_time),
 	d AS (INSERT INTO due SELECT next_check_time, id FROM o),
-	u AS (INSERT INTO unknown SELECT ` + likeKey("scope", "task", "tool") + `, create_time, id FROM o WHERE state = 5)
+	u AS (INSERT INTO unknown SELECT ` + likeKey("scope", "task", "tool") + `, hashtextextended(tool, 0), create_time, id FROM o WHERE state = 5)
 	INSERT INTO events (operation_id, scope_key, ` + names("", eventColumns) + `)
 	SELECT id, hashtextextended(scope, 0), 1, 1, 1, now(), 2, 0, 2, 1, 'p', 'claim', id::text, '', 'c', NULL, '', NULL, sha256('') FROM o`
 }
@@ -64,7 +64,7 @@ func TestPlans(t *testing.T) {
 		"selectPrior": selectPrior, "selectEvents": selectEvents, "noteUnknown": noteUnknown, "forgetUnknown": forgetUnknown,
 	}
 	scans := map[string][2]string{
-		"selectDue": {selectDue, "due_pkey"}, "selectSiblings": {selectSiblings, "unknown_pkey"},
+		"selectDue": {selectDue, "due_pkey"}, "selectSiblings": {selectSiblings, "unknown_pkey"}, "countUnknowns": {countUnknowns, "unknown_by_tool"},
 		"listByCreate": {listByCreate, "operations_by_create"}, "listByTask": {listByTask, "operations_by_task"},
 		"listByUpdate": {listByUpdate, "events_by_time"}, "selectByDownstream": {selectByDownstream, "operations_downstream_key"},
 	}

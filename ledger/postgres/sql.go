@@ -77,12 +77,16 @@ var (
 	ORDER BY r.n, s.create_time, s.id`
 
 	// What changes to and from UNKNOWN has its place in unknown, whoever has won.
-	noteUnknown = `INSERT INTO unknown (like_key, create_time, operation_id)
-	SELECT ` + likeKey("scope", "task", "tool") + `, create_time, id FROM operations WHERE id = ANY($1::uuid[]) AND state = 5 ORDER BY id
+	noteUnknown = `INSERT INTO unknown (like_key, tool_key, create_time, operation_id)
+	SELECT ` + likeKey("scope", "task", "tool") + `, hashtextextended(tool, 0), create_time, id FROM operations WHERE id = ANY($1::uuid[]) AND state = 5 ORDER BY id
 	ON CONFLICT DO NOTHING`
 	forgetUnknown = `DELETE FROM unknown USING operations AS o
 	WHERE o.id = ANY($1::uuid[]) AND o.state <> 5 AND like_key = ` + likeKey("o.scope", "o.task", "o.tool") + `
 		AND unknown.create_time = o.create_time AND operation_id = o.id`
+
+	// No more of a tool are counted than matter. Their order keeps the planner from walking the whole table to the limit.
+	countUnknowns = `SELECT r.n, (SELECT count(*) FROM (SELECT 1 FROM unknown WHERE tool_key = hashtextextended(r.tool, 0) ORDER BY create_time LIMIT r.most) AS u)
+	FROM unnest($1::bigint[], $2::text[], $3::bigint[]) AS r (n, tool, most)`
 
 	selectRows = `SELECT ` + allColumns + ` FROM operations WHERE id = ANY($1::uuid[])`
 

@@ -49,6 +49,9 @@ func TestWhatIsNotGuessed(t *testing.T) {
 		"a new key that wants slots": func(*Rows) ledger.ReadSet {
 			return ledger.ReadSet{ID: id(1), MayCreate: true, Slots: []ledger.Slot{{1}}}
 		},
+		"a new key of a tool whose unknowns count": func(*Rows) ledger.ReadSet {
+			return ledger.ReadSet{ID: id(1), MayCreate: true, Unknowns: &ledger.Unknowns{Tool: "t", Limit: 1}}
+		},
 		"a row that was read": func(r *Rows) ledger.ReadSet {
 			r.Read(ledger.ReadSet{ID: id(1)}, true)
 			return ledger.ReadSet{ID: id(1)}

@@ -89,6 +89,13 @@ func readView(c *conn, now time.Time, reads ledger.ReadSet) (ledger.View, error)
 			view.Now = latest(view.Now, related[i].UpdateTime)
 		}
 	}
+	if u := reads.Unknowns; u != nil {
+		count, err := only(query(background, c, func(r *row) (int64, error) { return r.integer(), nil }, countUnknowns, string(u.Tool), int64(u.Limit)))
+		if err != nil {
+			return ledger.View{}, err
+		}
+		view.Unknowns = int(count)
+	}
 	if len(reads.Slots) > 0 {
 		if view.Owners, err = owners(c, reads.Slots); err != nil {
 			return ledger.View{}, err

@@ -61,6 +61,8 @@ const (
 				(SELECT self.fingerprint_secret FROM operations self WHERE self.id = ?4 AND '<' || hex(self.subject_digest) || '>' = ?5)))
 	ORDER BY create_time, id LIMIT 32`
 
+	countUnknowns = `SELECT count(*) FROM (SELECT 1 FROM operations WHERE state = 5 AND tool = ? LIMIT ?)`
+
 	selectOwner = `SELECT operation_id FROM slots WHERE slot = ?`
 	takeSlot    = `INSERT INTO slots (slot, operation_id) VALUES (?, ?) ON CONFLICT (slot) DO UPDATE SET operation_id = excluded.operation_id`
 

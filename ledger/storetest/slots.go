@@ -268,3 +268,46 @@ func testTooNewOwner(t *testing.T, d Data) {
 		t.Errorf("it is %v in state %v of %q", o.ID, o.State, o.Scope)
 	}
 }
+
+// testUnknowns: how many operations of a tool are UNKNOWN, up to a limit, of whatever scope and task they are.
+func testUnknowns(t *testing.T, d Data) {
+	s, other := d.Open(t, Options{}), d.Open(t, Options{})
+	count := func(tool ledger.Tool, limit int) int {
+		t.Helper()
+		k := testKey("asks")
+		reads := claiming(k, "c")
+		reads.Unknowns = &ledger.Unknowns{Tool: tool, Limit: limit}
+		var last ledger.View
+		mustUpdate(t, s, reads, seeing(&last, func(ledger.View) (ledger.Change, error) { return ledger.Change{}, nil }))
+		return last.Unknowns
+	}
+	var ids []ledger.OperationID
+	for i := range 5 {
+		k := testKey(fmt.Sprint("counted ", i))
+		k.Scope, k.Task = ledger.Scope(fmt.Sprint("scope ", i)), ledger.Task(fmt.Sprint("task ", i))
+		if i == 4 {
+			k.Tool = "another"
+		}
+		ids = append(ids, mustClaim(t, other, k, "c"))
+	}
+	if n := count(testKey("").Tool, 10); n != 0 {
+		t.Errorf("%d while none is UNKNOWN", n)
+	}
+	for _, id := range ids {
+		mustUpdate(t, other, ledger.ReadSet{ID: id}, change(note("u"), func(o *ledger.Operation, _ time.Time) {
+			o.State, o.Grant.LeaseUntil = ledger.Unknown, time.Time{}
+		}))
+	}
+	for limit, want := range map[int]int{1: 1, 3: 3, 4: 4, 5: 4, 1000: 4} {
+		if n := count(testKey("").Tool, limit); n != want {
+			t.Errorf("%d with the limit %d, want %d", n, limit, want)
+		}
+	}
+	if n := count("another", 10) + count("none", 10); n != 1 {
+		t.Errorf("%d of other tools, want 1", n)
+	}
+	mustUpdate(t, other, ledger.ReadSet{ID: ids[0]}, change(note("f"), fail))
+	if n := count(testKey("").Tool, 10); n != 3 {
+		t.Errorf("%d after one has settled, want 3", n)
+	}
+}

@@ -101,6 +101,7 @@ func Run(t *testing.T, h Harness) {
 		{"due operations in order", testDue},
 		{"unknown siblings", testSiblings},
 		{"related operations", testRelated},
+		{"unknowns of a tool are counted", testUnknowns},
 		{"slots and their owners", testSlots},
 		{"one of a crowd wins a slot", testSlotWonOnce},
 		{"a slot of a record of a newer release", testTooNewOwner},

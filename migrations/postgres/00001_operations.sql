@@ -181,9 +181,10 @@ CREATE TABLE fingerprint_secrets (
 -- +goose StatementEnd
 
 -- +goose StatementBegin
--- The rows that are UNKNOWN, by a digest of scope, task and tool: kept as due is.
+-- The rows that are UNKNOWN, by a digest of scope, task and tool, and by one of the tool alone: kept as due is.
 CREATE TABLE unknown (
     like_key         bigint           NOT NULL,
+    tool_key         bigint           NOT NULL,
     create_time      timestamptz      NOT NULL,
     operation_id     uuid             NOT NULL,
     PRIMARY KEY (like_key, create_time, operation_id)
@@ -197,6 +198,10 @@ CREATE TABLE slots (
     slot             bytea            PRIMARY KEY CHECK (octet_length(slot) = 32),
     operation_id     uuid             NOT NULL
 );
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+CREATE INDEX unknown_by_tool ON unknown (tool_key, create_time);
 -- +goose StatementEnd
 
 -- +goose StatementBegin

@@ -181,6 +181,10 @@ CREATE INDEX operations_by_task ON operations (scope, task, create_time, id);
 CREATE INDEX operations_unknown ON operations (scope, task, tool, create_time, id) WHERE state = 5;
 -- +goose StatementEnd
 
+-- +goose StatementBegin
+CREATE INDEX operations_unknown_by_tool ON operations (tool) WHERE state = 5;
+-- +goose StatementEnd
+
 -- +goose Down
 DROP TABLE fingerprint_secrets;
 DROP TABLE slots;

@@ -196,6 +196,11 @@ const contractsText = `tools:
     request: {fields: {amount: {type: money, currency: currency, category: amount}, to: {category: recipient}}}
     unique: {by: [amount, recipient], within: 10m, override: caller}
     recovery: {method: probe, probe: external, key_retention: 24h, effect_within: 60s, verify: [amount]}
+  card.hold:
+    effect: keyed
+    lease: {default: 30s, max: 60s, total: 60s}
+    max_unknown: 2
+    recovery: {method: probe, probe: external, key_retention: 24h, effect_within: 60s, verify: []}
   file.delete:
     effect: keyed
     lease: {default: 30s, max: 60s, total: 60s}
