@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	pb "github.com/opsledger/opsledger/gen/opsledger/v1"
 	"github.com/opsledger/opsledger/test/target"
 )
@@ -115,8 +117,8 @@ func (e errand) die(t *testing.T, sent bool) (operation, key string) {
 	return words[0], words[1]
 }
 
-// Workers die, and nobody comes again: the loop finds out what has become of their effects, or leaves it to people.
-func TestRecovery(t *testing.T) {
+// C63 with recovery, at two of its points: workers die, and nobody comes again. The loop finds out what has become of their effects, or leaves it to people.
+func TestC63Recovered(t *testing.T) {
 	for _, store := range stores {
 		t.Run(store, func(t *testing.T) {
 			r := newRecovering(t, store, false)
@@ -250,6 +252,54 @@ func TestRecoveryByTwo(t *testing.T) {
 			}
 			if total != many {
 				t.Errorf("the loops count %v checks, want %d", total, many)
+			}
+		})
+	}
+}
+
+// C26 while others look: a call takes five times its lease, which nobody renews. Three loops (one where a file is the store) and five Claims come meanwhile; nobody is told to execute, and
+// the target is asked at the pace of the contract, not of those who look. The worker's own answer then finds the operation settled, and agrees.
+func TestC26Recovered(t *testing.T) {
+	for _, store := range stores {
+		t.Run(store, func(t *testing.T) {
+			r := newRecovering(t, store, false)
+			for range map[string]int{"postgres": 2}[store] { // one file has one process that serves
+				r.start(t, nodeOptions{recovers: true, args: r.args})
+			}
+			if err := r.ft.Server.SetKnobs(target.Payments, target.AcceptHang(5*time.Second).Times(1), target.ListLag(4*time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			c := &longCall{
+				w: r.node.dial(t, billing), ft: r.ft, ended: make(chan error, 1),
+				claim: request("card.charge", unique(t), "K", `{"amount":"10.00","currency":"EUR","to":"A"}`),
+			}
+			c.claim.Lease = durationpb.New(time.Second)
+			g := c.w.grant(t, c.claim)
+			c.operation, c.key = g.GetOperationId(), g.GetDownstreamKey()
+			ctx := within(t)
+			go func() {
+				var err error
+				c.charge, err = r.ft.Charge(ctx, c.key, target.ChargeRequest{Amount: "10.00", Currency: "EUR", To: "A"})
+				c.ended <- err
+			}()
+			for range 5 {
+				c.pass(t, 800*time.Millisecond)
+				if got := outcome(r.node.dial(t, billing).claim(t, again(c.claim))); got != "IN_PROGRESS" && got != "UNKNOWN" && got != "REPLAY" {
+					t.Errorf("a Claim during the call was answered %s", got)
+				}
+			}
+			if err := <-c.ended; err != nil {
+				t.Fatal(err)
+			}
+			c.w.applied(t, completion(c.operation, c.claim.GetClaimId(), "charge", c.charge.ID))
+			op := r.settles(t, c.operation, pb.State_STATE_COMPLETED, pb.Custody_CUSTODY_AUTOMATION, 0)
+			if op.GetAttempts() != 1 || op.GetNeedsAttention() {
+				t.Errorf("there were %d grants, want one; somebody has to look at it: %v", op.GetAttempts(), op.GetNeedsAttention())
+			}
+			r.ft.wantAccount(t, target.Payments, c.key, 1, 1)
+			// At the lease's end, and then not before settle time, which comes after the call.
+			if n := r.ft.account(t).Queries(target.Payments, c.key); n < 1 || n > 3 {
+				t.Errorf("the target was asked %d times, want 1 to 3", n)
 			}
 		})
 	}
