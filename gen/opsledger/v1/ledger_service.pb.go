@@ -207,7 +207,8 @@ type ClaimRequest struct {
 	TargetAttributes map[string]string `protobuf:"bytes,9,rep,name=target_attributes,json=targetAttributes,proto3" json:"target_attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// When the task first decided this; bounds the age of keys. The first value given is kept.
 	IntentTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=intent_time,json=intentTime,proto3" json:"intent_time,omitempty"`
-	// Operations whose resources this one uses, 32 at most. They must be COMPLETED; their resources become part of the fingerprint.
+	// Operations whose resources this one uses, 32 at most. They must be COMPLETED. Which they are is part of the fingerprint: an operation has
+	// one resource for ever.
 	DependsOn []string `protobuf:"bytes,11,rep,name=depends_on,json=dependsOn,proto3" json:"depends_on,omitempty"`
 	// Unsettled or similar operations that the caller knows of and knowingly is not repeating (SIBLING_UNKNOWN, DUPLICATE_INTENT), 32 at most.
 	DistinctFrom []string `protobuf:"bytes,12,rep,name=distinct_from,json=distinctFrom,proto3" json:"distinct_from,omitempty"`
