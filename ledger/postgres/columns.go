@@ -84,8 +84,11 @@ func (w write) due(of, other operation) (v pgtype.Timestamptz) {
 	return v
 }
 
-// unlikeColumns are what an insert depends on, and does not write.
-var unlikeColumns = []column[write]{of("unlike", "boolean", func(w write) pgtype.Bool { return pgtype.Bool{Bool: w.unlike, Valid: true} })}
+// guardColumns are what a guess depends on and does not write; the second one is of inserts.
+var guardColumns = []column[write]{
+	of("guarded", "boolean", func(w write) pgtype.Bool { return pgtype.Bool{Bool: w.guess != nil, Valid: true} }),
+	of("unlike", "boolean", func(w write) pgtype.Bool { return pgtype.Bool{Bool: w.unlike, Valid: true} }),
+}
 
 func small(name string, get func(operation) int16) column[operation] {
 	return of(name, "smallint", func(o operation) pgtype.Int8 { return integer(get(o)) })
@@ -300,21 +303,24 @@ type shape struct {
 	value func(param int, kind string) string
 	// from numbers many rows; number is that of one, and match finds the number that has an id.
 	from, number, match string
-	// spread narrows an id, for engines that distribute rows by their ids.
-	spread func(column string) string
+	// among narrows a column to the elements of a parameter, where there are many: for engines that distribute rows by it, and for plans that
+	// can't come to read a whole index for each row.
+	among func(column string, param int, kind string) string
 }
 
 var (
 	oneRow = shape{
-		value:  func(param int, kind string) string { return fmt.Sprintf("$%d::%s", param, kind) },
-		spread: func(string) string { return "" },
+		value: func(param int, kind string) string { return fmt.Sprintf("$%d::%s", param, kind) },
+		among: func(string, int, string) string { return "" },
 	}
 	manyRows = shape{
 		value:  func(param int, kind string) string { return fmt.Sprintf("($%d::%s[])[n]", param, kind) },
 		from:   ` FROM generate_subscripts($1::uuid[], 1) AS n`,
 		number: `, n`,
 		match:  ` JOIN generate_subscripts($1::uuid[], 1) AS n ON ($1::uuid[])[n] = i.id`,
-		spread: func(column string) string { return ` AND ` + column + ` = ANY($1::uuid[])` },
+		among: func(column string, param int, kind string) string {
+			return fmt.Sprintf(" AND %s = ANY($%d::%s[])", column, param, kind)
+		},
 	}
 )
 

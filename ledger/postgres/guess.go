@@ -5,7 +5,6 @@ package postgres
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -13,16 +12,15 @@ import (
 
 	"github.com/opsledger/opsledger/failpoint"
 	"github.com/opsledger/opsledger/ledger"
-	"github.com/opsledger/opsledger/ledger/recent"
 )
 
 const (
 	// remembered is how many rows a process knows as it has written them.
 	remembered = 8192
-	// A guess at the database's time counts on from a time that was read at most guessFor ago; a write refreshes what is older than refreshAfter. The
-	// database looks whether the guess is off by more than guessWithin.
-	guessFor, refreshAfter = time.Second, 250 * time.Millisecond
-	guessWithin            = 500 * time.Millisecond
+	// The database's time is guessed from one that was read at most guessFor ago, in glimpseFor at most; a write refreshes what is older than
+	// refreshAfter. With guessWithin the database looks whether the guess is off.
+	guessFor, refreshAfter  = time.Second, 250 * time.Millisecond
+	glimpseFor, guessWithin = 100 * time.Millisecond, 100 * time.Millisecond
 )
 
 // meta is what a decision is given of the database as a whole.
@@ -40,32 +38,40 @@ func (m *meta) equal(o *meta) bool {
 type glimpse struct {
 	mu   sync.Mutex
 	meta meta
-	// now is its time, at the process's at which that was asked for at the earliest: a guess is never early, because a send window that
-	// began too early would end before its holder's does.
-	now, at time.Time
+	// now is its time, somewhen between asked and answered, which are the process's.
+	now, asked, answered time.Time
 }
 
-// saw notes what was read after a moment.
-func (g *glimpse) saw(m meta, now, at time.Time) {
+// saw notes what was asked for at a moment and is answered now.
+func (g *glimpse) saw(m meta, now, asked time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if at.After(g.at) {
-		g.meta, g.now, g.at = m, now, at
+	if answered := time.Now(); asked.After(g.asked) && answered.Sub(asked) <= glimpseFor {
+		g.meta, g.now, g.asked, g.answered = m, now, asked, answered
 	}
 }
 
+// sighting is what would be seen now.
+type sighting struct {
+	meta
+	// early and late are before and after what the database's clock says.
+	early, late time.Time
+}
+
 // guess is what would be seen now, if something was seen a short time ago.
-func (g *glimpse) guess() (m meta, now time.Time, ok bool) {
+func (g *glimpse) guess() (sighting, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	since := time.Since(g.at)
-	return g.meta, g.now.Add(since), !g.at.IsZero() && since < guessFor
+	if g.asked.IsZero() || time.Since(g.asked) > guessFor {
+		return sighting{}, false
+	}
+	return sighting{g.meta, g.now.Add(time.Since(g.answered)), g.now.Add(time.Since(g.asked))}, true
 }
 
 func (g *glimpse) stale() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return time.Since(g.at) > refreshAfter
+	return time.Since(g.asked) > refreshAfter
 }
 
 // look adds to a batch that the database as a whole is seen.
@@ -87,16 +93,27 @@ func scanMeta(row pgx.Row) (m meta, now time.Time, err error) {
 
 // guessed attempts to write what is decided on a guess, in one round trip where a read takes another one before. It reports whether that
 // has settled the call. Where it has not, nothing was written.
+//
+// The time of a guess is off by less than a round trip, or where the database's clock was set meanwhile by guessWithin, and to the safe
+// side: a first grant is late, so that its send window ends after its holder's does; all else is early, so that no lease is over and no
+// check begins before it may.
 func (u *update) guessed() (settles bool, what outcome, err error) {
-	m, now, ok := u.store.seen.guess()
-	if !ok || supported(m.schema) != nil || u.store.turns.taken(u.reads.ID) {
+	if err := u.ctx.Err(); err != nil {
+		return true, failed, unavailable("wait", err)
+	}
+	now, ok := u.store.seen.guess()
+	if !ok || supported(now.schema) != nil || u.store.turns.taken(u.reads.ID) {
 		return false, failed, nil
 	}
 	g, ok := u.store.recent.Guess(u.reads)
 	if !ok {
 		return false, failed, nil
 	}
-	view := g.At(clock(u.store.opts.Now).now(now), uint32(m.timeline), m.watermark)
+	at := now.early
+	if u.reads.MayCreate {
+		at = now.late
+	}
+	view := g.At(clock(u.store.opts.Now).now(at), uint32(now.timeline), now.watermark)
 	change, err := u.decide(view)
 	if err != nil || change.Next == nil || change.Companion != nil {
 		return false, failed, nil
@@ -105,16 +122,19 @@ func (u *update) guessed() (settles bool, what outcome, err error) {
 		return true, settled, err
 	}
 	u.change, u.from = change, g
-	u.writes[0].guess, u.writes[0].unlike = &m, u.reads.Siblings != nil
+	w := &u.writes[0]
+	w.guess, w.unlike = &now.meta, u.reads.Siblings != nil
+	if w.creates() {
+		w.caller = u.ctx
+	}
 	u.detach()
 	if err := failpoint.Hit(u.ctx, failpoint.StoreUpdateBetweenReadAndWrite); err != nil {
 		return true, failed, unavailable("write", err)
 	}
-	err = u.together(u.writes[0])
-	switch {
-	case errors.Is(err, errRace), errors.Is(err, errAlone):
-		u.store.recent.Wrong(u.reads)
-		u.from, u.alone = recent.Guess{}, errors.Is(err, errAlone)
+	err = u.together(*w)
+	switch u.wrong = errors.Is(err, errRace); {
+	case u.wrong, errors.Is(err, errAlone):
+		u.alone = !u.wrong
 		return false, failed, nil
 	default:
 		what, err = u.written(err)
@@ -122,42 +142,37 @@ func (u *update) guessed() (settles bool, what outcome, err error) {
 	}
 }
 
-// guard makes the writes of a statement depend on a guess. The zero value does not.
-type guard struct {
-	meta *meta
-	now  time.Time
-}
+// hungUp reports whether a write was only waited for, by somebody who has gone.
+func (w write) hungUp() bool { return w.caller != nil && w.caller.Err() != nil }
 
-// holds is the condition, with its parameters from that one on.
-func (guard) holds(from int) string {
+// guard is what the guesses of a batch depend on. The zero value is for those that rest on none.
+type guard struct{ sighting *sighting }
+
+// holds is the condition for a row, with a guard's parameters from that one on.
+func (guard) holds(guarded string, from int) string {
 	p := func(n int, kind string) string { return fmt.Sprintf("$%d::%s", from+n, kind) }
-	return `(` + p(0, "integer") + ` IS NULL OR (SELECT m.schema_version = ` + p(0, "integer") + ` AND m.timeline = ` + p(1, "bigint") + `
+	return `(NOT ` + guarded + ` OR (SELECT m.schema_version = ` + p(0, "integer") + ` AND m.timeline = ` + p(1, "bigint") + `
 		AND m.watermark_time IS NOT DISTINCT FROM ` + p(2, "timestamptz") + ` AND m.watermark_lost_since IS NOT DISTINCT FROM ` + p(3, "timestamptz") + `
 		AND clock_timestamp() BETWEEN ` + p(4, "timestamptz") + ` AND ` + p(5, "timestamptz") + ` FROM meta AS m WHERE m.id = 1))`
 }
 
 func (g guard) args(to []any) []any {
-	if g.meta == nil {
+	if g.sighting == nil {
 		return append(to, nil, nil, nil, nil, nil, nil)
 	}
-	w := g.meta.watermark
-	return append(to, int32(g.meta.schema), g.meta.timeline, instant(w.At), instant(w.LostSince),
-		instant(g.now.Add(-guessWithin)), instant(g.now.Add(guessWithin)))
+	w := g.sighting.watermark
+	return append(to, int32(g.sighting.schema), g.sighting.timeline, instant(w.At), instant(w.LostSince),
+		instant(g.sighting.early.Add(-guessWithin)), instant(g.sighting.late.Add(guessWithin)))
 }
 
-// guesses takes out of writes those that rest on a guess, with what has to hold for all of them. One that was made when the database was
-// another is lost.
-func (s *Store) guesses(writes []write) (guard, []write, []write) {
-	m, now, ok := s.seen.guess()
-	rest := make([]write, 0, len(writes))
-	var guessed []write
+// guarded is what the guesses among writes depend on, and those writes that can be made: a guess of when the database was another is lost.
+func (s *Store) guarded(writes []write) (guard, []write) {
+	now, ok := s.seen.guess()
+	possible := make([]write, 0, len(writes))
 	for _, w := range writes {
-		switch {
-		case w.guess == nil:
-			rest = append(rest, w)
-		case ok && m.equal(w.guess):
-			guessed = append(guessed, w)
+		if w.guess == nil || ok && now.meta.equal(w.guess) {
+			possible = append(possible, w)
 		}
 	}
-	return guard{&m, now}, slices.Clip(guessed), rest
+	return guard{&now}, possible
 }

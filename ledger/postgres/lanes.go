@@ -163,6 +163,8 @@ func (s *Store) writeBatch(calls []*writeCall) {
 	together, second := make([]*writeCall, 0, len(calls)), []*writeCall(nil)
 	for _, c := range calls {
 		switch {
+		case c.In.hungUp():
+			c.Answer(struct{}{}, unavailable("wait", c.In.caller.Err()))
 		case c.In.touches():
 			together = append(together, c)
 		case seen[c.In.id]:
@@ -238,9 +240,8 @@ func (s *Store) transact(ctx context.Context, conn *pgxpool.Conn, writes []write
 	if s.seen.stale() {
 		s.seen.look(b)
 	}
-	g, guessed, rest := s.guesses(writes)
-	queueWrites(b, rest, guard{}, won)
-	queueWrites(b, guessed, g, won)
+	g, possible := s.guarded(writes)
+	queueWrites(b, possible, g, won)
 	n := b.Len()
 	b.Queue(commit)
 	results := s.send(ctx, conn, b)

@@ -73,7 +73,7 @@ var (
 			AND (o.subject_digest = ANY(r.digests::bytea[]) OR (r.digests = '{}' AND o.subject_digest IS NULL)
 				OR (cardinality(r.digests::bytea[]) = 1 AND o.subject_digest IS NOT NULL AND o.fingerprint_secret <>
 					(SELECT me.fingerprint_secret FROM operations AS me WHERE me.id = r.self AND me.subject_digest = (r.digests::bytea[])[1])))
-		ORDER BY o.create_time, o.id LIMIT 32) AS s
+		ORDER BY u.create_time, u.operation_id LIMIT 32) AS s
 	ORDER BY r.n, s.create_time, s.id`
 
 	// What changes to and from UNKNOWN has its place in unknown, whoever has won.
@@ -82,7 +82,8 @@ var (
 	ON CONFLICT DO NOTHING`
 	forgetUnknown = `DELETE FROM unknown USING operations AS o
 	WHERE o.id = ANY($1::uuid[]) AND o.state <> 5 AND like_key = ` + likeKey("o.scope", "o.task", "o.tool") + `
-		AND unknown.create_time = o.create_time AND operation_id = o.id`
+		AND unknown.create_time = o.create_time AND operation_id = o.id
+		AND like_key = ANY(ARRAY(SELECT ` + likeKey("scope", "task", "tool") + ` FROM operations WHERE id = ANY($1::uuid[])))`
 
 	// No more of a tool are counted than matter. Their order keeps the planner from walking the whole table to the limit.
 	countUnknowns = `SELECT r.n, (SELECT count(*) FROM (SELECT 1 FROM unknown WHERE tool_key = hashtextextended(r.tool, 0) ORDER BY create_time LIMIT r.most) AS u)
@@ -120,8 +121,8 @@ func inserting(s shape) string {
 	return `WITH i AS (
 	INSERT INTO operations (` + names("", insertColumns) + `)
 	SELECT ` + values(s, 1, insertColumns) + s.from + `
-	WHERE ` + guard{}.holds(own+len(unlikeColumns)) + `
-		AND (NOT ` + values(s, own, unlikeColumns) + ` OR (SELECT min(create_time) FROM unknown WHERE like_key = ` + likeIt(s) + `) IS NULL)
+	WHERE ` + guard{}.holds(s.value(own, "boolean"), own+len(guardColumns)) + `
+		AND (NOT ` + s.value(own+1, "boolean") + ` OR (SELECT min(create_time) FROM unknown WHERE like_key = ` + likeIt(s) + `) IS NULL)
 	ON CONFLICT (id) DO NOTHING RETURNING id, scope),
 	o AS (SELECT i.id, i.scope` + s.number + ` FROM i` + s.match + `),` + following(s, past) + `
 	SELECT id FROM o`
@@ -149,11 +150,11 @@ func updating(s shape) string {
 	was := func(i int) string { return s.value(1+i, swapColumns[i].kind) }
 	return `WITH o AS (
 	UPDATE operations AS t SET (` + names("", mutableColumns) + `) = ROW(` + values(s, next, mutableColumns) + `)` + s.from + `
-	WHERE t.id = ` + was(0) + s.spread("t.id") + ` AND t.sequence = ` + was(1) + ` AND t.grant_lease_until IS NOT DISTINCT FROM ` + was(2) + ` AND t.last_hash = ` + was(3) + `
-		AND t.record_version <= ` + strconv.Itoa(recordVersion) + ` AND ` + guard{}.holds(own+len(dueColumns)) + `
+	WHERE t.id = ` + was(0) + s.among("t.id", 1, "uuid") + ` AND t.sequence = ` + was(1) + ` AND t.grant_lease_until IS NOT DISTINCT FROM ` + was(2) + ` AND t.last_hash = ` + was(3) + `
+		AND t.record_version <= ` + strconv.Itoa(recordVersion) + ` AND ` + guard{}.holds(s.value(own+len(dueColumns), "boolean"), own+len(dueColumns)+1) + `
 		AND (SELECT TRUE FROM events AS same WHERE same.operation_id = t.id AND ` + sameCommand(s, past) + ` LIMIT 1) IS NULL
 	RETURNING t.id, t.scope` + s.number + `),
-	done AS (DELETE FROM due USING o WHERE due.operation_id = o.id AND due.next_check_time = ` + was(4) + `),` + following(s, past) + `
+	done AS (DELETE FROM due USING o WHERE due.operation_id = o.id AND due.next_check_time = ` + was(4) + s.among("due.next_check_time", 5, "timestamptz") + `),` + following(s, past) + `
 	SELECT id FROM o`
 }
 

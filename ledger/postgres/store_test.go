@@ -3,6 +3,7 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -61,7 +62,34 @@ func (d data) open(t *testing.T, opts postgres.Options) *postgres.Store {
 
 func (d data) Open(t *testing.T, opts storetest.Options) ledger.Store {
 	t.Helper()
+	t.Cleanup(func() { d.wantKept(t) })
 	return d.open(t, postgres.Options{Now: opts.Now, CommitFault: opts.CommitFault})
+}
+
+// wantKept compares what is kept of rows beside them with the rows.
+func (d data) wantKept(t *testing.T) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	conn, err := pgx.Connect(ctx, d.dsn)
+	if err != nil {
+		return // the test has taken the server away
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	const (
+		due     = `SELECT next_check_time, id FROM operations WHERE next_check_time IS NOT NULL`
+		unknown = `SELECT create_time, id FROM operations WHERE state = 5`
+	)
+	for what, sql := range map[string]string{
+		"due, and not noted":     due + ` EXCEPT SELECT next_check_time, operation_id FROM due`,
+		"noted as due":           `SELECT next_check_time, operation_id FROM due EXCEPT ` + due,
+		"UNKNOWN, and not noted": unknown + ` EXCEPT SELECT create_time, operation_id FROM unknown`,
+		"noted as UNKNOWN":       `SELECT create_time, operation_id FROM unknown EXCEPT ` + unknown,
+	} {
+		var n int
+		if err := conn.QueryRow(ctx, `SELECT count(*) FROM (`+sql+`) AS rows`).Scan(&n); err != nil || n > 0 {
+			t.Errorf("%d rows are %s: %v", n, what, err)
+		}
+	}
 }
 
 // connect opens a connection beside the store.

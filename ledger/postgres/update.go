@@ -79,9 +79,9 @@ type update struct {
 	detached bool
 	// alone: no longer in batches.
 	alone bool
-	// guesses: it may still be decided on a guess. from is the one that the last decision was taken on, if any.
-	guesses bool
-	from    recent.Guess
+	// guesses: it may still be decided on a guess; wrong: that did not hold. from is the one that the last decision was taken on, if any.
+	guesses, wrong bool
+	from           recent.Guess
 	// change and writes of the last decision.
 	change ledger.Change
 	writes []write
@@ -182,7 +182,8 @@ func (u *update) attempt() (outcome, error) {
 	if err != nil {
 		return u.failure("read", err)
 	}
-	u.store.recent.Read(u.reads, view.Current != nil)
+	u.store.recent.Read(u.reads, view.Current != nil, u.wrong)
+	u.wrong = false
 	writes, what, err := u.decided(view)
 	if len(writes) == 0 {
 		return what, err
@@ -204,6 +205,7 @@ func (u *update) attempt() (outcome, error) {
 // decided is what the decision wants written; where that is nothing, what the attempt comes to. With something to write, the caller can't
 // hang up any more.
 func (u *update) decided(view ledger.View) ([]write, outcome, error) {
+	u.from = recent.Guess{}
 	change, err := u.decide(view)
 	if err != nil {
 		return nil, settled, err

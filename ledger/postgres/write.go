@@ -27,6 +27,8 @@ type write struct {
 	// is no UNKNOWN operation like the new one.
 	guess  *meta
 	unlike bool
+	// caller, if set, wants something that has not begun: a batch does nothing for one that has gone. Reports go on.
+	caller context.Context
 }
 
 func (w write) touches() bool { return w.next == nil }
@@ -44,7 +46,7 @@ func parts(writes []write) (rows []operation, events []event) {
 // inserted is the statement that inserts rows, and what it is given.
 func inserted(writes []write, g guard) (string, []any) {
 	rows, events := parts(writes)
-	given := g.args(args(args(args(args(nil, insertColumns, rows), eventColumns, events), dueColumns, writes), unlikeColumns, writes))
+	given := g.args(args(args(args(args(nil, insertColumns, rows), eventColumns, events), dueColumns, writes), guardColumns, writes))
 	if len(writes) <= single {
 		return insertOne, given
 	}
@@ -54,7 +56,7 @@ func inserted(writes []write, g guard) (string, []any) {
 // updated is the statement that changes rows, and what it is given.
 func updated(writes []write, g guard) (string, []any) {
 	rows, events := parts(writes)
-	given := g.args(args(args(args(args(nil, swapColumns, writes), mutableColumns, rows), eventColumns, events), dueColumns, writes))
+	given := g.args(args(args(args(args(args(nil, swapColumns, writes), mutableColumns, rows), eventColumns, events), dueColumns, writes), guardColumns[:1], writes))
 	if len(writes) <= single {
 		return updateOne, given
 	}
@@ -211,7 +213,7 @@ func (u *update) confirm() (outcome, error) {
 		return settled, unavailable("confirm a commit", err)
 	}
 	for _, w := range writes {
-		w.slots = nil // committed with the row, if that was
+		w.slots, w.guess, w.unlike = nil, nil, false // as they were, if the row was written
 		won := map[ledger.OperationID]bool{}
 		b := &pgx.Batch{}
 		queueWrites(b, []write{w}, guard{}, won)

@@ -23,7 +23,7 @@ const (
 	// maxHistory is how many events a row may have to be remembered: a guess needs all of them, because the next command may be a copy of
 	// an earlier one.
 	maxHistory = 8
-	// Guesses that an operation is new begin and end at half of maxTrust: a wrong one costs about twice what a right one saves.
+	// Guesses that an operation is new begin and end at half of maxTrust: a wrong one costs about what a right one saves.
 	maxTrust = 128
 )
 
@@ -52,6 +52,7 @@ func New(limit int) *Rows {
 
 // Guess is what a read would probably find.
 type Guess struct {
+	made    bool
 	current *ledger.Operation
 	prior   []ledger.Event
 	history []ledger.Event
@@ -76,13 +77,13 @@ func (r *Rows) Guess(reads ledger.ReadSet) (Guess, bool) {
 	known, found := r.rows.Get(reads.ID)
 	switch {
 	case reads.MayCreate:
-		return Guess{}, !found && r.trust >= maxTrust/2
+		return Guess{made: true}, !found && r.trust >= maxTrust/2
 	case len(known.history) == 0:
 		return Guess{}, false
 	}
 	r.rows.Add(reads.ID, row{})
 	operation := known.operation.Clone()
-	g := Guess{current: &operation, history: known.history}
+	g := Guess{made: true, current: &operation, history: known.history}
 	if reads.CommandID != "" {
 		for _, e := range known.history {
 			if e.CommandID == reads.CommandID {
@@ -93,21 +94,12 @@ func (r *Rows) Guess(reads ledger.ReadSet) (Guess, bool) {
 	return g, true
 }
 
-// Wrong says that a guess did not hold.
-func (r *Rows) Wrong(reads ledger.ReadSet) {
+// Read notes what was found by a read, and whether that came after a guess which did not hold.
+func (r *Rows) Read(reads ledger.ReadSet, found, wrong bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if reads.MayCreate {
-		r.learn(false)
-	}
-}
-
-// Read notes what was found by a read.
-func (r *Rows) Read(reads ledger.ReadSet, found bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if reads.MayCreate {
-		r.learn(!found)
+		r.learn(!found && !wrong)
 	}
 	if _, known := r.rows.Peek(reads.ID); found && !known {
 		r.rows.Add(reads.ID, row{})
@@ -125,6 +117,16 @@ func (r *Rows) learn(fresh bool) {
 // Wrote notes a change that was committed, with the guess that it was decided on, if any.
 func (r *Rows) Wrote(from Guess, change ledger.Change) {
 	next, history := change.Next, from.history
+	last, before := [32]byte{}, next.LastHash
+	if n := len(history); n > 0 {
+		last = history[n-1].Hash
+	}
+	if change.Event != nil {
+		before = change.Event.PrevHash
+	}
+	if last != before { // it is not the history of this row
+		history = nil
+	}
 	if change.Event != nil {
 		history = append(history, *change.Event)
 	}
@@ -135,7 +137,7 @@ func (r *Rows) Wrote(from Guess, change ledger.Change) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if from.current == nil && next.Sequence == 1 {
+	if from.made && from.current == nil {
 		r.learn(true)
 	}
 	r.rows.Add(next.ID, known)

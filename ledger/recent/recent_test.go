@@ -17,10 +17,14 @@ func id(n int) (id ledger.OperationID) {
 // written is the row of that id after so many events, with the last of them.
 func written(n int, events uint64, state ledger.State) ledger.Change {
 	return ledger.Change{
-		Next:  &ledger.Operation{ID: id(n), State: state, Sequence: events, TargetAttributes: map[string]string{"a": "b"}},
-		Event: &ledger.Event{OperationID: id(n), Sequence: events, CommandID: fmt.Sprint("command ", events)},
+		Next: &ledger.Operation{ID: id(n), State: state, Sequence: events, LastHash: hash(events), TargetAttributes: map[string]string{"a": "b"}},
+		Event: &ledger.Event{
+			OperationID: id(n), Sequence: events, CommandID: fmt.Sprint("command ", events), PrevHash: hash(events - 1), Hash: hash(events),
+		},
 	}
 }
+
+func hash(event uint64) [32]byte { return [32]byte{31: byte(event)} }
 
 func TestARowIsGuessedOnceAndAsItWasWritten(t *testing.T) {
 	r := New(8)
@@ -53,7 +57,7 @@ func TestWhatIsNotGuessed(t *testing.T) {
 			return ledger.ReadSet{ID: id(1), MayCreate: true, Unknowns: &ledger.Unknowns{Tool: "t", Limit: 1}}
 		},
 		"a row that was read": func(r *Rows) ledger.ReadSet {
-			r.Read(ledger.ReadSet{ID: id(1)}, true)
+			r.Read(ledger.ReadSet{ID: id(1)}, true, false)
 			return ledger.ReadSet{ID: id(1)}
 		},
 		"a final row": func(r *Rows) ledger.ReadSet {
@@ -62,6 +66,14 @@ func TestWhatIsNotGuessed(t *testing.T) {
 		},
 		"a row with events that are not known": func(r *Rows) ledger.ReadSet {
 			r.Wrote(Guess{}, written(1, 2, ledger.Processing))
+			return ledger.ReadSet{ID: id(1)}
+		},
+		"a row whose history is another one": func(r *Rows) ledger.ReadSet {
+			r.Wrote(Guess{}, written(1, 1, ledger.Processing))
+			g, _ := r.Guess(ledger.ReadSet{ID: id(1)})
+			other := written(1, 2, ledger.Processing)
+			other.Event.PrevHash = hash(9)
+			r.Wrote(g, other)
 			return ledger.ReadSet{ID: id(1)}
 		},
 		"a row with a long history": func(r *Rows) ledger.ReadSet {
@@ -86,7 +98,7 @@ func TestWhatIsNotGuessed(t *testing.T) {
 		},
 		"a claim where most keys are known": func(r *Rows) ledger.ReadSet {
 			for n := range maxTrust/4 + 1 {
-				r.Read(ledger.ReadSet{ID: id(2 + n), MayCreate: true}, true)
+				r.Read(ledger.ReadSet{ID: id(2 + n), MayCreate: true}, true, false)
 			}
 			return ledger.ReadSet{ID: id(1), MayCreate: true}
 		},
@@ -110,13 +122,13 @@ func TestThatAKeyIsNewIsGuessedAgainWhereMostAre(t *testing.T) {
 	r := New(8)
 	claim := func(n int) ledger.ReadSet { return ledger.ReadSet{ID: id(n), MayCreate: true} }
 	for n := range maxTrust {
-		r.Wrong(claim(n))
+		r.Read(claim(n), false, true)
 	}
 	for n := range maxTrust / 2 {
 		if _, ok := r.Guess(claim(n)); ok {
 			t.Fatalf("guessed after %d new keys, want %d", n, maxTrust/2)
 		}
-		r.Read(claim(n), false)
+		r.Read(claim(n), false, false)
 	}
 	if _, ok := r.Guess(claim(0)); !ok {
 		t.Error("not guessed, although the last keys were all new")

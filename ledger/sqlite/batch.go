@@ -20,6 +20,8 @@ type job struct {
 	// view is what the writes were decided on.
 	view   ledger.View
 	writes []write
+	// caller, if set, wants something that has not begun: a batch does nothing for one that has gone. Reports go on.
+	caller context.Context
 
 	decide func(ledger.View) (ledger.Change, error)
 	// deciding is held while decide runs; gone: its caller has left, and it may not run any more.
@@ -138,6 +140,9 @@ func broken(err error) error {
 
 // serve does what one call wants, and reports whether it wrote.
 func (s *Store) serve(ctx context.Context, m meta, j *job) (wrote bool, what outcome, err error) {
+	if j.caller != nil && j.caller.Err() != nil {
+		return false, settled, unavailable("wait", j.caller.Err())
+	}
 	if j.decide == nil {
 		if err := s.holds(m, j); err != nil {
 			return refuse(err)
@@ -184,7 +189,7 @@ func (s *Store) holds(m meta, j *job) error {
 		if err != nil {
 			return err
 		}
-		if read != (len(now) > 0) || read && (was.Sequence != now[0].sequence || !was.Grant.LeaseUntil.Equal(now[0].until)) {
+		if read != (len(now) > 0) || read && (was.Sequence != now[0].sequence || was.LastHash != now[0].hash || !was.Grant.LeaseUntil.Equal(now[0].until)) {
 			return errRace
 		}
 	}
@@ -324,6 +329,7 @@ func (s *Store) drop() {
 type lease struct {
 	sequence uint64
 	until    time.Time
+	hash     [32]byte
 }
 
-func scanLease(r *row) (lease, error) { return lease{uint64(r.integer()), r.time()}, nil }
+func scanLease(r *row) (lease, error) { return lease{uint64(r.integer()), r.time(), r.digest()}, nil }

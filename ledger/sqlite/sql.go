@@ -89,7 +89,7 @@ const (
 	ORDER BY update_time, id LIMIT ?`
 
 	selectHash  = `SELECT hash FROM events WHERE operation_id = ? AND sequence = ?`
-	selectLease = `SELECT sequence, grant_lease_until FROM operations WHERE id = ?`
+	selectLease = `SELECT sequence, grant_lease_until, last_hash FROM operations WHERE id = ?`
 
 	// SQLite's WITH can't write: the event is a statement of its own, in the same transaction.
 	insertEvent = `INSERT INTO events (operation_id, sequence, command, command_id, command_digest, time, body, hash)

@@ -46,8 +46,8 @@ type update struct {
 	detached bool
 	// inside: it has lost a race, and decides in the transaction of its batch, where it can't lose another.
 	inside bool
-	// guesses: it may still be decided on a guess.
-	guesses bool
+	// guesses: it may still be decided on a guess; wrong: that did not hold.
+	guesses, wrong bool
 }
 
 // Update reads, decides and writes.
@@ -115,7 +115,8 @@ func (u *update) attempt() (outcome, error) {
 	if err != nil {
 		return failure("read", err)
 	}
-	u.store.recent.Read(u.reads, view.Current != nil)
+	u.store.recent.Read(u.reads, view.Current != nil, u.wrong)
+	u.wrong = false
 	// What writes nothing may be told at once: a reader sees only what is on the disk, see connect.
 	change, err := u.decide(view)
 	if err != nil || change.Next == nil {
@@ -134,6 +135,9 @@ func (u *update) attempt() (outcome, error) {
 
 // guessed attempts to write what is decided on a guess. Where that did not settle the call, it is lost, and nothing was written.
 func (u *update) guessed(now time.Time) (outcome, error) {
+	if err := u.ctx.Err(); err != nil {
+		return failed, unavailable("wait", err)
+	}
 	met := u.store.met.Load()
 	if met == nil {
 		return lost, nil
@@ -151,14 +155,16 @@ func (u *update) guessed(now time.Time) (outcome, error) {
 	if err != nil {
 		return settled, err
 	}
+	j := &job{reads: u.reads, view: view, writes: writes}
+	if j.creates() {
+		j.caller = u.ctx
+	}
 	u.detach()
 	if err := failpoint.Hit(u.ctx, failpoint.StoreUpdateBetweenReadAndWrite); err != nil {
 		return failed, unavailable("write", err)
 	}
-	what, err := u.write(g, change, &job{reads: u.reads, view: view, writes: writes})
-	if what == lost {
-		u.store.recent.Wrong(u.reads)
-	}
+	what, err := u.write(g, change, j)
+	u.wrong = what == lost
 	return what, err
 }
 

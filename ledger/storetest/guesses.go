@@ -3,6 +3,8 @@
 package storetest
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -106,6 +108,24 @@ func testGuesses(t *testing.T, d Data) {
 		mustUpdate(t, s, claiming(k, "c"), seeing(&last, create(k, "c")))
 		if len(last.UnknownSiblings) > 0 {
 			t.Errorf("decided on the siblings %v, although none is UNKNOWN any more", last.UnknownSiblings)
+		}
+	})
+	t.Run("a caller that has gone", func(t *testing.T) {
+		gone, leave := context.WithCancel(t.Context())
+		leave()
+		k := testKey("gone")
+		if err := s.Update(gone, claiming(k, "c"), create(k, "c")); err == nil {
+			t.Error("a claim of a caller that has gone was granted")
+		}
+		if _, _, err := s.Get(t.Context(), k.Hash().OperationID()); !errors.Is(err, ledger.ErrOperationNotFound) {
+			t.Errorf("get: %v, want ErrOperationNotFound", err)
+		}
+		id := mustClaim(t, s, k, "c")
+		if err := s.Update(gone, ledger.ReadSet{ID: id}, change(note("n"), unchanged)); err == nil {
+			t.Error("a report of a caller that has gone was written")
+		}
+		if events := mustVerify(t, s, id); len(events) != 1 {
+			t.Errorf("%d events, want 1", len(events))
 		}
 	})
 	t.Run("a change that does not fit", func(t *testing.T) {
