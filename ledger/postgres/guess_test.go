@@ -3,6 +3,7 @@
 package postgres
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -75,6 +76,19 @@ func TestGuessesOfTheDatabase(t *testing.T) {
 	run("UPDATE meta SET schema_version = 1")
 	if _, _, err := s.Get(t.Context(), k.Hash().OperationID()); !errors.Is(err, ledger.ErrOperationNotFound) {
 		t.Errorf("it was written: %v", err)
+	}
+}
+
+// TestABatchOfCallersThatHaveGone: nothing is left to write of it.
+func TestABatchOfCallersThatHaveGone(t *testing.T) {
+	s, _ := beside(t)
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	if _, err := s.writes.Do(t.Context(), write{id: ledger.OperationID{1}, caller: gone}); !errors.Is(err, ledger.ErrStoreUnavailable) {
+		t.Errorf("got %v, want ErrStoreUnavailable", err)
+	}
+	if err := s.Ready(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 

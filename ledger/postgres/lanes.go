@@ -176,7 +176,9 @@ func (s *Store) writeBatch(calls []*writeCall) {
 	}
 	// Transactions that take their locks in one order wait for each other, but not in a circle.
 	slices.SortStableFunc(together, func(a, b *writeCall) int { return bytes.Compare(a.In.id[:], b.In.id[:]) })
-	s.writeTogether(together)
+	if len(together) > 0 { // some may have hung up, and all of them
+		s.writeTogether(together)
+	}
 	for _, c := range second {
 		c.Answer(struct{}{}, errRace)
 	}
