@@ -174,5 +174,8 @@ func (s *Store) guarded(writes []write) (guard, []write) {
 			possible = append(possible, w)
 		}
 	}
+	if !ok {
+		return guard{}, possible
+	}
 	return guard{&now}, possible
 }
