@@ -354,18 +354,21 @@ func (m *memoryStore) Due(context.Context, ledger.DuePosition, int) ([]ledger.Du
 func (m *memoryStore) Ready(context.Context) error { return nil }
 func (m *memoryStore) Close() error                { return nil }
 
-// ledgerSystem runs on the service over a store. Its clock and its failovers are the shelf's.
+// ledgerSystem runs on the service over a store in memory. Its clock and its failovers are the shelf's.
 type ledgerSystem struct {
 	*shelf
-	service *ledger.Ledger
+	served
 }
 
 func newLedgerSystem(contracts declared) ledgerSystem {
 	s := newShelf()
-	return ledgerSystem{shelf: s, service: ledger.New(&memoryStore{shelf: s}, contracts)}
+	return ledgerSystem{shelf: s, served: served{ledger.New(&memoryStore{shelf: s}, contracts)}}
 }
 
-func (s ledgerSystem) apply(id ledger.OperationID, cmd ledger.Command) (ledger.Answer, error) {
+// served sends commands to the service.
+type served struct{ service *ledger.Ledger }
+
+func (s served) apply(id ledger.OperationID, cmd ledger.Command) (ledger.Answer, error) {
 	if c, ok := cmd.(ledger.Claim); ok {
 		digested := digestedRequest{fingerprint: c.Fingerprint, subject: c.SubjectDigest, slots: c.Slots}
 		c.Fingerprint, c.SubjectDigest, c.Slots = ledger.Fingerprint{}, nil, nil

@@ -13,12 +13,19 @@ import (
 )
 
 // systems are what every scenario runs on.
-var systems = []struct {
+func systems(t *testing.T) []namedSystem {
+	database := &scenarioDatabase{t: t}
+	return []namedSystem{
+		{"decide", func(_ *testing.T, c declared) system { return decideSystem{shelf: newShelf(), contracts: c} }},
+		{"service", func(_ *testing.T, c declared) system { return newLedgerSystem(c) }},
+		{"sqlite", newSQLiteSystem},
+		{"postgres", database.system},
+	}
+}
+
+type namedSystem struct {
 	name string
-	make func(declared) system
-}{
-	{"decide", func(c declared) system { return decideSystem{shelf: newShelf(), contracts: c} }},
-	{"service", func(c declared) system { return newLedgerSystem(c) }},
+	make func(*testing.T, declared) system
 }
 
 // decideOnly names the files that the service can't run yet, and why.
@@ -37,6 +44,7 @@ func TestScenarios(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scenarios: %v", err)
 	}
+	systems := systems(t)
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
 			for _, s := range systems {
@@ -45,7 +53,7 @@ func TestScenarios(t *testing.T) {
 						t.Skip(why)
 					}
 					contracts := declared{}
-					runScenario(t, file, newScript(s.make(contracts), contracts))
+					runScenario(t, file, newScript(s.make(t, contracts), contracts))
 				})
 			}
 		})
