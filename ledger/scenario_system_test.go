@@ -347,8 +347,8 @@ func (m *memoryStore) List(context.Context, ledger.Listing) ([]ledger.Operation,
 	return nil, time.Time{}, ledger.ErrStoreUnavailable
 }
 
-func (m *memoryStore) Due(context.Context, ledger.DuePosition, int) ([]ledger.DuePosition, error) {
-	return nil, ledger.ErrStoreUnavailable
+func (m *memoryStore) Due(context.Context, ledger.DueQuery) (ledger.DuePage, error) {
+	return ledger.DuePage{}, ledger.ErrStoreUnavailable
 }
 
 func (m *memoryStore) Ready(context.Context) error { return nil }

@@ -41,8 +41,8 @@ type Store interface {
 	// List returns a page of operations, in the order of its Listing, with the store's time. A record of a newer release has its identity
 	// and times only, and state 0.
 	List(ctx context.Context, q Listing) ([]Operation, time.Time, error)
-	// Due returns the ids of operations whose next check time has come, in the order (next_check_time, id), after a position.
-	Due(ctx context.Context, after DuePosition, limit int) ([]DuePosition, error)
+	// Due returns a page of the ids of operations whose next check time has come, in the order (next_check_time, id).
+	Due(ctx context.Context, q DueQuery) (DuePage, error)
 	// Events returns the whole history of one operation, in order.
 	Events(ctx context.Context, id OperationID) ([]Event, error)
 	// Ready reports whether the store can be reached and its schema is one that this release reads and writes.
@@ -158,6 +158,56 @@ type Listing struct {
 	AfterTime time.Time
 	AfterID   OperationID
 	Limit     int
+}
+
+// DueQuery selects due operations.
+type DueQuery struct {
+	// After is the position to begin behind.
+	After DuePosition
+	// Without leaves out the operations of these tools: enough of them are known.
+	Without []Tool
+	Limit   int
+}
+
+// DuePage is some of what is due.
+type DuePage struct {
+	Due []DuePosition
+	// End is the position up to which was looked, which may be far behind the last one found; zero: nothing is due behind it. The next page
+	// begins there.
+	End DuePosition
+}
+
+// DueScan is how many due operations a store looks at for one page, where it leaves some out.
+const DueScan = 1 << 15
+
+// Scanned is how many due operations are looked at for the page.
+func (q DueQuery) Scanned() int {
+	if len(q.Without) == 0 {
+		return q.Limit
+	}
+	return max(DueScan, q.Limit)
+}
+
+// LookedAt is a due operation that a store has come to: one that is wanted, or the last one that was looked at.
+type LookedAt struct {
+	DuePosition
+	Wanted, Last bool
+}
+
+// PageOf makes a page of what was looked at.
+func PageOf(looked []LookedAt, limit int) (page DuePage) {
+	for _, p := range looked {
+		if p.Wanted {
+			page.Due = append(page.Due, p.DuePosition)
+		}
+		if p.Last {
+			page.End = p.DuePosition
+		}
+	}
+	if len(looked) == limit {
+		page.End = looked[limit-1].DuePosition
+	}
+	return page
 }
 
 // DuePosition is a place in the order of due operations.

@@ -7,7 +7,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,7 +21,7 @@ import (
 
 // Store is what the loop reads besides the ledger: what is due.
 type Store interface {
-	Due(ctx context.Context, after ledger.DuePosition, limit int) ([]ledger.DuePosition, error)
+	Due(ctx context.Context, q ledger.DueQuery) (ledger.DuePage, error)
 }
 
 // Probes know how the targets of tools are asked, by the contracts in force.
@@ -61,7 +63,8 @@ const (
 	usualInterval = time.Second
 	usualBatch    = 256
 	usualWorkers  = 32
-	// furtherPages are read at each look beyond the first one, each time others: what is due behind a long backlog of one tool is found, too.
+	// furtherPages are read at each look beyond the first one, each time others. They pass by tools of which enough waits: what is due behind
+	// a long backlog of one tool is found, too.
 	furtherPages = 4
 	// longestPause is that after looks that failed.
 	longestPause = 30 * time.Second
@@ -85,6 +88,7 @@ type Loop struct {
 	held    map[ledger.OperationID]struct{} // waiting or running
 	putOff  *putOff
 	tools   map[ledger.OperationID]ledger.Tool
+	others  map[ledger.Tool]struct{} // whose targets somebody else asks, as far as any was due
 	cursor  ledger.DuePosition
 	results chan Done
 }
@@ -99,6 +103,7 @@ func New(l *ledger.Ledger, store Store, probes Probes, ring *fingerprint.Ring, o
 		ledger: l, store: store, probes: probes, ring: ring, requests: o.Requests, log: o.Log, metrics: m,
 		interval: o.Interval, batch: o.Batch, workers: o.Workers,
 		held: map[ledger.OperationID]struct{}{}, putOff: newPutOff(), tools: map[ledger.OperationID]ledger.Tool{},
+		others: map[ledger.Tool]struct{}{},
 	}
 	if loop.log == nil {
 		loop.log = slog.New(slog.DiscardHandler)
@@ -188,20 +193,24 @@ func (l *Loop) RunOnce(ctx context.Context) ([]Done, error) {
 
 // look reads what is due: always the first page, so that what has waited longest comes first, and some further ones.
 func (l *Loop) look(ctx context.Context) error {
-	page, err := l.store.Due(ctx, ledger.DuePosition{}, l.batch)
+	found := 0
+	read := func(q ledger.DueQuery) (end ledger.DuePosition, err error) {
+		page, err := l.store.Due(ctx, q)
+		if err != nil {
+			return end, err
+		}
+		found += len(page.Due)
+		return page.End, l.take(ctx, page.Due)
+	}
+	end, err := read(ledger.DueQuery{Limit: l.batch})
 	if err != nil {
 		return err
 	}
-	found := len(page)
-	if err := l.take(ctx, page); err != nil {
-		return err
+	if end == (ledger.DuePosition{}) || before(l.cursor, end) {
+		l.cursor = end
 	}
-	for n := 0; l.goOn(page) && n < furtherPages; n++ {
-		if page, err = l.store.Due(ctx, l.cursor, l.batch); err != nil {
-			return err
-		}
-		found += len(page)
-		if err := l.take(ctx, page); err != nil {
+	for n := 0; n < furtherPages && l.cursor != (ledger.DuePosition{}); n++ {
+		if l.cursor, err = read(ledger.DueQuery{After: l.cursor, Without: l.passedBy(), Limit: l.batch}); err != nil {
 			return err
 		}
 	}
@@ -209,16 +218,10 @@ func (l *Loop) look(ctx context.Context) error {
 	return nil
 }
 
-// goOn moves the place from which further pages are read behind a page; false: there are none, and the next ones are those at the beginning.
-func (l *Loop) goOn(page []ledger.DuePosition) bool {
-	if len(page) < l.batch {
-		l.cursor = ledger.DuePosition{}
-		return false
-	}
-	if last := page[len(page)-1]; before(l.cursor, last) {
-		l.cursor = last
-	}
-	return true
+// passedBy are tools of which nothing more would be taken.
+func (l *Loop) passedBy() []ledger.Tool {
+	maps.DeleteFunc(l.others, func(tool ledger.Tool, _ struct{}) bool { return !l.left(tool) })
+	return slices.AppendSeq(l.queue.full(), maps.Keys(l.others))
 }
 
 func before(a, b ledger.DuePosition) bool {
@@ -245,7 +248,11 @@ func (l *Loop) take(ctx context.Context, page []ledger.DuePosition) error {
 			l.fail(Done{ID: p.ID, Err: err})
 			continue
 		}
-		if l.left(tool) || !l.queue.add(tool, p.ID) {
+		if l.left(tool) {
+			l.others[tool] = struct{}{}
+			continue
+		}
+		if !l.queue.add(tool, p.ID) {
 			continue
 		}
 		l.held[p.ID] = struct{}{}

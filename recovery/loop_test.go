@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -241,8 +242,8 @@ type together struct {
 	all *sync.WaitGroup
 }
 
-func (b together) Due(ctx context.Context, after ledger.DuePosition, limit int) ([]ledger.DuePosition, error) {
-	page, err := b.Store.Due(ctx, after, limit)
+func (b together) Due(ctx context.Context, q ledger.DueQuery) (ledger.DuePage, error) {
+	page, err := b.Store.Due(ctx, q)
 	b.all.Done()
 	b.all.Wait()
 	return page, err
@@ -455,43 +456,94 @@ func wait(t *testing.T, c <-chan struct{}, what string) {
 }
 
 // dueStore says what is due, page by page.
-type dueStore []ledger.DuePosition
+type dueStore struct {
+	due   []ledger.DuePosition
+	tools map[ledger.OperationID]ledger.Tool
+	scan  int // how many a page looks at
+}
 
-func (d dueStore) Due(_ context.Context, after ledger.DuePosition, limit int) ([]ledger.DuePosition, error) {
-	var page []ledger.DuePosition
-	for _, p := range d {
-		if before(after, p) && len(page) < limit {
-			page = append(page, p)
+func (d *dueStore) add(tool ledger.Tool) ledger.OperationID {
+	n := len(d.due) + 1
+	id := ledger.OperationID{byte(n >> 8), byte(n)}
+	d.due = append(d.due, ledger.DuePosition{Time: time.Unix(int64(n), 0), ID: id})
+	d.tools[id] = tool
+	return id
+}
+
+func (d *dueStore) Due(_ context.Context, q ledger.DueQuery) (page ledger.DuePage, err error) {
+	looked := 0
+	for _, p := range d.due {
+		if !before(q.After, p) {
+			continue
+		}
+		if len(page.Due) == q.Limit || looked == d.scan {
+			return page, nil
+		}
+		looked++
+		page.End = p
+		if !slices.Contains(q.Without, d.tools[p.ID]) {
+			page.Due = append(page.Due, p)
 		}
 	}
+	page.End = ledger.DuePosition{}
 	return page, nil
 }
 
-// A backlog that is longer than what a look reads hides nothing for ever: each look begins with what has waited longest, and goes on where the last
-// one has ended.
+// A backlog hides nothing: each look begins with what has waited longest, and passes by the tools of which enough waits, as far as a page looks; the
+// next look goes on there.
 func TestALongBacklogHidesNothing(t *testing.T) {
-	s := newSite(t)
-	backlog := dueStore{}
-	l := s.loop(t, nil, Options{Batch: 2})
-	for i := range byte(40) {
-		id := ledger.OperationID{i + 1}
-		backlog = append(backlog, ledger.DuePosition{Time: time.Unix(int64(i), 0), ID: id})
-		l.tools[id] = "charge"
-	}
-	last := backlog[len(backlog)-1].ID
-	l.tools[last] = "refund"
-	l.store = backlog
-	looks := 0
-	for found := false; !found && looks < 10; looks++ {
-		if err := l.look(t.Context()); err != nil {
-			t.Fatal(err)
+	for scan, want := range map[int]int{1000: 1, 100: 2, 20: 7} {
+		s := newSite(t)
+		l := s.loop(t, nil, Options{Batch: 2})
+		backlog := &dueStore{tools: l.tools, scan: scan}
+		l.store = backlog
+		for range 500 {
+			backlog.add("charge")
 		}
-		_, found = l.held[last]
-	}
-	if looks != 5 { // 2 and 8 further ones at the first, then 8 further ones each
-		t.Errorf("the last of 40 was found after %d looks", looks)
-	}
-	if n := len(l.queue.tools["charge"].waiting); n != 2 {
-		t.Errorf("%d of the backlog wait, want no more than 2", n)
+		last := backlog.add("refund")
+		looks := 0
+		for found := false; !found && looks < 20; looks++ {
+			if err := l.look(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			_, found = l.held[last]
+		}
+		if looks != want {
+			t.Errorf("the last of 501 was found after %d looks, want %d", looks, want)
+		}
+		if n := len(l.queue.tools["charge"].waiting); n != 2 {
+			t.Errorf("%d of the backlog wait, want no more than 2", n)
+		}
 	}
 }
+
+// What somebody else asks about is passed by, too, until the loop is to ask itself.
+func TestWhatOthersAskAboutHidesNothing(t *testing.T) {
+	s := newSite(t)
+	l := s.loop(t, nil, Options{Batch: 2})
+	backlog := &dueStore{tools: l.tools, scan: 1000}
+	l.store = backlog
+	first := backlog.add("external")
+	for range 20 {
+		backlog.add("external")
+	}
+	last := backlog.add("refund")
+	if err := l.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, found := l.held[last]; !found || len(l.held) != 1 {
+		t.Errorf("%d are held, the last one: %t", len(l.held), found)
+	}
+	l.probes = everything{}
+	if err := l.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, found := l.held[first]; !found {
+		t.Error("what the loop is to ask about now is not found")
+	}
+}
+
+// everything is asked by this loop.
+type everything struct{ ask asking }
+
+func (e everything) Probe(ledger.Tool) Probe { return e.ask }

@@ -43,6 +43,16 @@ func (q *queue) add(tool ledger.Tool, id ledger.OperationID) bool {
 	return true
 }
 
+// full are the tools of which no more may wait.
+func (q *queue) full() (tools []ledger.Tool) {
+	for tool, t := range q.tools {
+		if len(t.waiting) >= q.most {
+			tools = append(tools, tool)
+		}
+	}
+	return tools
+}
+
 // idle is how long nothing has to be looked at where nothing waits but for the end of something.
 const idle = time.Hour
 

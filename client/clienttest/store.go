@@ -303,10 +303,10 @@ func (s *store) List(ctx context.Context, q ledger.Listing) ([]ledger.Operation,
 }
 
 // Due implements ledger.Store.
-func (s *store) Due(ctx context.Context, after ledger.DuePosition, limit int) ([]ledger.DuePosition, error) {
+func (s *store) Due(ctx context.Context, q ledger.DueQuery) (ledger.DuePage, error) {
 	leave, err := s.enter(ctx)
 	if err != nil {
-		return nil, err
+		return ledger.DuePage{}, err
 	}
 	defer leave()
 	order := func(a, b ledger.DuePosition) int {
@@ -315,12 +315,15 @@ func (s *store) Due(ctx context.Context, after ledger.DuePosition, limit int) ([
 	var due []ledger.DuePosition
 	for id := range s.ops {
 		p := ledger.DuePosition{Time: s.ops[id].NextCheckTime, ID: id}
-		if !p.Time.IsZero() && !p.Time.After(s.now()) && order(p, after) > 0 {
+		if !p.Time.IsZero() && !p.Time.After(s.now()) && order(p, q.After) > 0 && !slices.Contains(q.Without, s.ops[id].Tool) {
 			due = append(due, p)
 		}
 	}
 	slices.SortFunc(due, order)
-	return due[:min(len(due), limit)], nil
+	if len(due) <= q.Limit {
+		return ledger.DuePage{Due: due}, nil
+	}
+	return ledger.DuePage{Due: due[:q.Limit], End: due[q.Limit-1]}, nil
 }
 
 // Events implements ledger.Store.

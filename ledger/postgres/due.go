@@ -56,53 +56,64 @@ func (m *mark) found(from, now time.Time, due []ledger.DuePosition) {
 }
 
 // Due returns a page of due operations. The first page begins at the mark.
-func (s *Store) Due(ctx context.Context, after ledger.DuePosition, limit int) ([]ledger.DuePosition, error) {
+func (s *Store) Due(ctx context.Context, q ledger.DueQuery) (ledger.DuePage, error) {
 	ctx, done, err := s.enter(ctx)
 	if err != nil {
-		return nil, err
+		return ledger.DuePage{}, err
 	}
 	defer done()
 	r := s.reading()
 	now, err := r.time(ctx)
 	if err != nil {
-		return nil, readError("due", err)
+		return ledger.DuePage{}, readError("due", err)
 	}
-	if after != (ledger.DuePosition{}) {
-		due, err := r.due(ctx, now, after, limit)
-		return due, readError("due", err)
+	if q.After != (ledger.DuePosition{}) || len(q.Without) > 0 {
+		page, err := r.due(ctx, now, q)
+		return page, readError("due", err)
 	}
 	from, last := s.mark.begin()
-	due, err := r.due(ctx, now, ledger.DuePosition{Time: from}, limit)
+	q.After.Time = from
+	page, err := r.due(ctx, now, q)
 	if isCanceled(err) && !from.Equal(last) {
-		from = last
-		due, err = r.due(ctx, now, ledger.DuePosition{Time: from}, limit)
+		from, q.After.Time = last, last
+		page, err = r.due(ctx, now, q)
 	}
 	if err == nil {
-		s.mark.found(from, now, due)
+		s.mark.found(from, now, page.Due)
 	}
-	return due, readError("due", err)
-}
-
-func (r reading) due(ctx context.Context, now time.Time, after ledger.DuePosition, limit int) ([]ledger.DuePosition, error) {
-	return query(ctx, r, collectDue, selectDue, instant(now), position(after.Time), uuid(after.ID), limit)
+	return page, readError("due", err)
 }
 
 // Due returns a page of due operations.
-func (t *TxStore) Due(ctx context.Context, after ledger.DuePosition, limit int) ([]ledger.DuePosition, error) {
+func (t *TxStore) Due(ctx context.Context, q ledger.DueQuery) (ledger.DuePage, error) {
 	r := t.reading()
 	now, err := r.time(ctx)
 	if err != nil {
-		return nil, readError("due", err)
+		return ledger.DuePage{}, readError("due", err)
 	}
-	due, err := r.due(ctx, now, after, limit)
-	return due, readError("due", err)
+	page, err := r.due(ctx, now, q)
+	return page, readError("due", err)
 }
 
-func collectDue(rows pgx.Rows) ([]ledger.DuePosition, error) {
-	return pgx.AppendRows([]ledger.DuePosition(nil), rows, func(row pgx.CollectableRow) (ledger.DuePosition, error) {
-		var p ledger.DuePosition
+// due reads a page, and tells what was left out from what is due.
+func (r reading) due(ctx context.Context, now time.Time, q ledger.DueQuery) (page ledger.DuePage, err error) {
+	found, err := query(ctx, r, collectLooked, selectDue, instant(now), position(q.After.Time), uuid(q.After.ID), q.Limit, tools(q.Without), q.Scanned())
+	return ledger.PageOf(found, q.Limit), err
+}
+
+func tools(list []ledger.Tool) []string {
+	texts := make([]string, len(list)) // not nil, which would be NULL
+	for i, tool := range list {
+		texts[i] = string(tool)
+	}
+	return texts
+}
+
+func collectLooked(rows pgx.Rows) ([]ledger.LookedAt, error) {
+	return pgx.AppendRows([]ledger.LookedAt(nil), rows, func(row pgx.CollectableRow) (ledger.LookedAt, error) {
+		var p ledger.LookedAt
 		var u pgtype.UUID
-		err := row.Scan((*stamp)(&p.Time), &u)
+		err := row.Scan((*stamp)(&p.Time), &u, &p.Wanted, &p.Last)
 		p.ID = u.Bytes
 		return p, err
 	})

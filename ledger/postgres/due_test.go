@@ -43,9 +43,9 @@ func beside(t *testing.T) (*Store, func(sql string)) {
 
 func wantDue(t *testing.T, s *Store, what string, want int) {
 	t.Helper()
-	due, err := s.Due(t.Context(), ledger.DuePosition{}, 100)
-	if err != nil || len(due) != want {
-		t.Errorf("%s: %d are due, want %d: %v", what, len(due), want, err)
+	page, err := s.Due(t.Context(), ledger.DueQuery{Limit: 100})
+	if err != nil || len(page.Due) != want {
+		t.Errorf("%s: %d are due, want %d: %v", what, len(page.Due), want, err)
 	}
 }
 
@@ -74,7 +74,7 @@ var hits = regexp.MustCompile(`Buffers: shared hit=(\d+)(?: read=(\d+))?`)
 // dueBuffers is how many buffers a scan from there on reads.
 func dueBuffers(t *testing.T, s *Store, from time.Time) (n int) {
 	t.Helper()
-	rows, err := s.pool.Query(t.Context(), "EXPLAIN (ANALYZE, BUFFERS) "+selectDue, instant(time.Now()), position(from), uuid(ledger.OperationID{}), 100)
+	rows, err := s.pool.Query(t.Context(), "EXPLAIN (ANALYZE, BUFFERS) "+selectDue, instant(time.Now()), position(from), uuid(ledger.OperationID{}), 100, []string{}, 100)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func TestDueScanThatTakesTooLongGoesOnFromTheMark(t *testing.T) {
 	run("DELETE FROM due")
 	wantDue(t, s, "the first one", 0)
 	from, _ := s.mark.begin()
-	run("INSERT INTO due SELECT now() - interval '1 hour', id FROM operations")
+	run("INSERT INTO due SELECT now() - interval '1 hour', id, hashtextextended(tool, 0) FROM operations")
 	run(`ALTER TABLE due RENAME TO slow`)
 	run(`CREATE VIEW due AS SELECT * FROM slow WHERE pg_sleep(10) IS NOT NULL`)
 	s.mark.whole = s.mark.whole.Add(-markTrust)

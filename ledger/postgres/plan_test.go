@@ -23,7 +23,7 @@ func openRows(n int) string {
 		gen_random_uuid(), sha256(i::text::bytea), 'scope-a', 'p', 'tool-' || i % 7, 'task-' || i % 100, NULL, NULL, now() - i * interval '1 second',
 		NULL, NULL, NULL, 1, 's', 'c', sha256(i::text::bytea), NULL, md5(i::text)::uuid
 	FROM generate_series(1, ` + strconv.Itoa(n) + `) i RETURNING id, scope, task, tool, create_time, state, next_check_time),
-	d AS (INSERT INTO due SELECT next_check_time, id FROM o),
+	d AS (INSERT INTO due SELECT next_check_time, id, hashtextextended(tool, 0) FROM o),
 	u AS (INSERT INTO unknown SELECT ` + likeKey("scope", "task", "tool") + `, hashtextextended(tool, 0), create_time, id FROM o WHERE state = 5)
 	INSERT INTO events (operation_id, scope_key, ` + names("", eventColumns) + `)
 	SELECT id, hashtextextended(scope, 0), 1, 1, 1, create_time, 2, 0, 2, 1, 'p', 'claim', id::text, '', 'c', NULL, '', NULL, sha256('') FROM o`

@@ -35,8 +35,14 @@ const (
 	// OFFSET 0 keeps the planner from walking the primary key, in its order, to the first row that fits.
 	selectByDownstream = `SELECT id FROM (SELECT id FROM operations WHERE downstream_key = $1 OFFSET 0) AS o ORDER BY id LIMIT 1`
 
-	selectDue = `SELECT next_check_time, operation_id FROM due
-	WHERE next_check_time <= $1 AND (next_check_time, operation_id) > ($2::timestamptz, $3::uuid)
+	// The last one that is looked at is returned, too, lest what was left out be looked at again.
+	selectDue = `SELECT next_check_time, operation_id, wanted, last FROM (
+		SELECT next_check_time, operation_id, tool_key <> ALL (ARRAY(SELECT hashtextextended(tool, 0) FROM unnest($5::text[]) AS tool)) AS wanted,
+			row_number() OVER (ORDER BY next_check_time, operation_id) = $6::bigint AS last
+		FROM (SELECT * FROM due
+			WHERE next_check_time <= $1 AND (next_check_time, operation_id) > ($2::timestamptz, $3::uuid)
+			ORDER BY next_check_time, operation_id LIMIT $6::bigint) AS scanned) AS looked
+	WHERE wanted OR last
 	ORDER BY next_check_time, operation_id LIMIT $4`
 
 	listFilter = `
@@ -123,8 +129,8 @@ func inserting(s shape) string {
 	SELECT ` + values(s, 1, insertColumns) + s.from + `
 	WHERE ` + guard{}.holds(s.value(own, "boolean"), own+len(guardColumns)) + `
 		AND (NOT ` + s.value(own+1, "boolean") + ` OR (SELECT min(create_time) FROM unknown WHERE like_key = ` + likeIt(s) + `) IS NULL)
-	ON CONFLICT (id) DO NOTHING RETURNING id, scope),
-	o AS (SELECT i.id, i.scope` + s.number + ` FROM i` + s.match + `),` + following(s, past) + `
+	ON CONFLICT (id) DO NOTHING RETURNING id, scope, tool),
+	o AS (SELECT i.id, i.scope, i.tool` + s.number + ` FROM i` + s.match + `),` + following(s, past) + `
 	SELECT id FROM o`
 }
 
@@ -153,7 +159,7 @@ func updating(s shape) string {
 	WHERE t.id = ` + was(0) + s.among("t.id", 1, "uuid") + ` AND t.sequence = ` + was(1) + ` AND t.grant_lease_until IS NOT DISTINCT FROM ` + was(2) + ` AND t.last_hash = ` + was(3) + `
 		AND t.record_version <= ` + strconv.Itoa(recordVersion) + ` AND ` + guard{}.holds(s.value(own+len(dueColumns), "boolean"), own+len(dueColumns)+1) + `
 		AND (SELECT TRUE FROM events AS same WHERE same.operation_id = t.id AND ` + sameCommand(s, past) + ` LIMIT 1) IS NULL
-	RETURNING t.id, t.scope` + s.number + `),
+	RETURNING t.id, t.scope, t.tool` + s.number + `),
 	done AS (DELETE FROM due USING o WHERE due.operation_id = o.id AND due.next_check_time = ` + was(4) + s.among("due.next_check_time", 5, "timestamptz") + `),` + following(s, past) + `
 	SELECT id FROM o`
 }
@@ -179,5 +185,5 @@ func following(s shape, past int) string {
 	return `
 	e AS (INSERT INTO events (operation_id, scope_key, ` + names("", eventColumns) + `)
 		SELECT o.id, hashtextextended(o.scope, 0), ` + values(s, past, eventColumns) + ` FROM o WHERE ` + s.value(past, eventColumns[0].kind) + ` IS NOT NULL),
-	d AS (INSERT INTO due (next_check_time, operation_id) SELECT ` + due + `, o.id FROM o WHERE ` + due + ` IS NOT NULL)`
+	d AS (INSERT INTO due (next_check_time, operation_id, tool_key) SELECT ` + due + `, o.id, hashtextextended(o.tool, 0) FROM o WHERE ` + due + ` IS NOT NULL)`
 }

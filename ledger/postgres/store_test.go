@@ -76,12 +76,12 @@ func (d data) wantKept(t *testing.T) {
 	}
 	defer func() { _ = conn.Close(ctx) }()
 	const (
-		due     = `SELECT next_check_time, id FROM operations WHERE next_check_time IS NOT NULL`
+		due     = `SELECT next_check_time, id, hashtextextended(tool, 0) FROM operations WHERE next_check_time IS NOT NULL`
 		unknown = `SELECT create_time, id FROM operations WHERE state = 5`
 	)
 	for what, sql := range map[string]string{
-		"due, and not noted":     due + ` EXCEPT SELECT next_check_time, operation_id FROM due`,
-		"noted as due":           `SELECT next_check_time, operation_id FROM due EXCEPT ` + due,
+		"due, and not noted":     due + ` EXCEPT SELECT next_check_time, operation_id, tool_key FROM due`,
+		"noted as due":           `SELECT next_check_time, operation_id, tool_key FROM due EXCEPT ` + due,
 		"UNKNOWN, and not noted": unknown + ` EXCEPT SELECT create_time, operation_id FROM unknown`,
 		"noted as UNKNOWN":       `SELECT create_time, operation_id FROM unknown EXCEPT ` + unknown,
 	} {

@@ -120,9 +120,9 @@ func (s txPerCall) List(ctx context.Context, q ledger.Listing) (page []ledger.Op
 	return page, now, err
 }
 
-func (s txPerCall) Due(ctx context.Context, after ledger.DuePosition, limit int) (due []ledger.DuePosition, err error) {
-	err = s.in(ctx, func(t *postgres.TxStore) error { due, err = t.Due(ctx, after, limit); return err })
-	return due, err
+func (s txPerCall) Due(ctx context.Context, q ledger.DueQuery) (page ledger.DuePage, err error) {
+	err = s.in(ctx, func(t *postgres.TxStore) error { page, err = t.Due(ctx, q); return err })
+	return page, err
 }
 
 func (s txPerCall) Events(ctx context.Context, id ledger.OperationID) (events []ledger.Event, err error) {

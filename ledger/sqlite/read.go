@@ -233,16 +233,16 @@ func (s *Store) List(ctx context.Context, q ledger.Listing) ([]ledger.Operation,
 }
 
 // Due returns a page of due operations.
-func (s *Store) Due(ctx context.Context, after ledger.DuePosition, limit int) ([]ledger.DuePosition, error) {
+func (s *Store) Due(ctx context.Context, q ledger.DueQuery) (ledger.DuePage, error) {
 	ctx, done, err := s.enter(ctx)
 	if err != nil {
-		return nil, err
+		return ledger.DuePage{}, err
 	}
 	defer done()
-	due, err := read(ctx, s, func(r *row) (ledger.DuePosition, error) {
-		return ledger.DuePosition{Time: r.time(), ID: r.id()}, nil
-	}, selectDue, instant(s.now()), position(after.Time), after.ID[:], int64(limit))
-	return due, readError("due", err)
+	found, err := read(ctx, s, func(r *row) (ledger.LookedAt, error) {
+		return ledger.LookedAt{DuePosition: ledger.DuePosition{Time: r.time(), ID: r.id()}, Wanted: r.boolean(), Last: r.boolean()}, nil
+	}, selectDue, instant(s.now()), position(q.After.Time), q.After.ID[:], int64(q.Limit), jsonList(q.Without), int64(q.Scanned()))
+	return ledger.PageOf(found, q.Limit), readError("due", err)
 }
 
 // Events returns a whole history.

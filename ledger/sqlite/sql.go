@@ -70,9 +70,14 @@ const (
 
 	// No low-water mark: what is no longer due has left the index, where PostgreSQL's keeps it until a vacuum. After 45,000 completed
 	// units it has one page, and the scan takes as long as on an empty file.
-	selectDue = `SELECT next_check_time, id FROM operations
-	WHERE next_check_time <= ? AND (next_check_time, id) > (?, ?)
-	ORDER BY next_check_time, id LIMIT ?`
+	// The last one that is looked at is returned, too, lest what was left out be looked at again.
+	selectDue = `SELECT next_check_time, id, wanted, last FROM (
+		SELECT next_check_time, id, tool NOT IN (SELECT value FROM json_each(?5)) AS wanted, row_number() OVER (ORDER BY next_check_time, id) = ?6 AS last
+		FROM (SELECT next_check_time, id, tool FROM operations
+			WHERE next_check_time <= ?1 AND (next_check_time, id) > (?2, ?3)
+			ORDER BY next_check_time, id LIMIT ?6))
+	WHERE wanted OR last
+	ORDER BY next_check_time, id LIMIT ?4`
 
 	selectEvents = `SELECT body, hash FROM events WHERE operation_id = ? ORDER BY sequence`
 

@@ -264,7 +264,7 @@ func testClosed(t *testing.T, d Data) {
 	wantUnavailable(t, "by downstream key", err)
 	_, _, err = s.List(ctx, ledger.Listing{Scope: "scope-a", Limit: 1})
 	wantUnavailable(t, "list", err)
-	_, err = s.Due(ctx, ledger.DuePosition{}, 1)
+	_, err = s.Due(ctx, ledger.DueQuery{Limit: 1})
 	wantUnavailable(t, "due", err)
 	_, err = s.Events(ctx, id)
 	wantUnavailable(t, "events", err)

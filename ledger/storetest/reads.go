@@ -31,8 +31,8 @@ func testAbsent(t *testing.T, d Data) {
 	if page, _, err := s.List(t.Context(), ledger.Listing{Scope: "nobody's", Limit: 10}); err != nil || len(page) != 0 {
 		t.Errorf("list: got %d, %v, want none", len(page), err)
 	}
-	if due, err := s.Due(t.Context(), ledger.DuePosition{}, 10); err != nil || len(due) != 0 {
-		t.Errorf("due: got %d, %v, want none", len(due), err)
+	if page, err := s.Due(t.Context(), ledger.DueQuery{Limit: 10}); err != nil || len(page.Due) != 0 || page.End != (ledger.DuePosition{}) {
+		t.Errorf("due: got %v, %v, want none", page, err)
 	}
 }
 
@@ -248,26 +248,33 @@ func testDue(t *testing.T, d Data) {
 	})
 	for _, limit := range []int{1, 2, 100} {
 		var got []ledger.DuePosition
-		var after ledger.DuePosition
-		for range 20 {
-			page, err := s.Due(t.Context(), after, limit)
+		for q := (ledger.DueQuery{Limit: limit}); ; {
+			page, err := s.Due(t.Context(), q)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got = append(got, page...)
-			if len(page) < limit {
+			got = append(got, page.Due...)
+			if q.After = page.End; q.After == (ledger.DuePosition{}) || len(got) > len(want) {
 				break
 			}
-			after = page[len(page)-1]
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%d at a time: %s", limit, diff)
 		}
 	}
+	// Tools can be passed by: where all that is due is theirs, the page ends where it has looked to.
+	other := testKey("due 1").Tool
+	page, err := s.Due(t.Context(), ledger.DueQuery{Without: []ledger.Tool{"another", other}, Limit: 100})
+	if err != nil || len(page.Due) != 0 || page.End != (ledger.DuePosition{}) {
+		t.Errorf("without their tool there are due: %v, %v", page, err)
+	}
+	if page, err = s.Due(t.Context(), ledger.DueQuery{Without: []ledger.Tool{"another"}, Limit: 100}); err != nil || len(page.Due) != len(want) {
+		t.Errorf("without another tool there are due: %v, %v", page, err)
+	}
 	// By the store's own clock, what was due in the past is due.
-	due, err := plain.Due(t.Context(), ledger.DuePosition{}, 100)
-	if err != nil || len(due) != len(want)+2 {
-		t.Errorf("%d are due by the store's own clock, want %d: %v", len(due), len(want)+2, err)
+	page, err = plain.Due(t.Context(), ledger.DueQuery{Limit: 100})
+	if err != nil || len(page.Due) != len(want)+2 {
+		t.Errorf("%d are due by the store's own clock, want %d: %v", len(page.Due), len(want)+2, err)
 	}
 }
 

@@ -154,6 +154,8 @@ CREATE TABLE events (
 CREATE TABLE due (
     next_check_time  timestamptz      NOT NULL,
     operation_id     uuid             NOT NULL,
+    -- A digest of the tool, so that a long backlog of one can be passed by.
+    tool_key         bigint           NOT NULL,
     PRIMARY KEY (next_check_time, operation_id)
 );
 -- +goose StatementEnd

@@ -166,7 +166,7 @@ CREATE INDEX operations_downstream_key ON operations (downstream_key);
 -- +goose StatementEnd
 -- +goose StatementBegin
 -- Only the due scan names next_check_time; the compare-and-swap never matches this index.
-CREATE INDEX operations_due ON operations (next_check_time, id) WHERE next_check_time IS NOT NULL;
+CREATE INDEX operations_due ON operations (next_check_time, id, tool) WHERE next_check_time IS NOT NULL;
 -- +goose StatementEnd
 -- +goose StatementBegin
 CREATE INDEX operations_by_create ON operations (scope, create_time, id);
