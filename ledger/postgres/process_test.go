@@ -13,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/opsledger/opsledger/ledger"
 	"github.com/opsledger/opsledger/ledger/postgres"
@@ -94,7 +95,7 @@ func TestKilledProcessesLoseNothingAcknowledged(t *testing.T) {
 	told := map[string]int{}
 	for round, victim := range []string{"client", "server", "client", "server"} {
 		worker := exec.CommandContext(t.Context(), os.Args[0])
-		worker.Env = append(os.Environ(), asWorker+"="+fmt.Sprint("round", round)+" "+server.DSN(database))
+		worker.Env = append(os.Environ(), asWorker+"="+fmt.Sprint("round", round)+" "+server.DSN(database), "PGAPPNAME="+asWorker)
 		worker.Stderr = os.Stderr
 		out, err := worker.StdoutPipe()
 		if err != nil {
@@ -127,7 +128,27 @@ func TestKilledProcessesLoseNothingAcknowledged(t *testing.T) {
 		if killed != (victim == "client") || answers < 150 {
 			t.Fatalf("round %d: %d answers, killed %t: it has shown nothing", round, answers, killed)
 		}
+		wantGone(t, data{dsn: server.DSN(database)})
 		verifyAll(t, data{dsn: server.DSN(database)}, told)
+	}
+}
+
+// wantGone waits until the server has ended what a worker had begun: what it commits after that one's death would be seen in one read and not in another.
+func wantGone(t *testing.T, d data) {
+	t.Helper()
+	conn := d.connect(t)
+	defer func() { _ = conn.Close(t.Context()) }()
+	for deadline := time.Now().Add(30 * time.Second); ; {
+		var n int
+		if err := conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", asWorker).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		if n == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d sessions of a dead process are still there", n)
+		}
 	}
 }
 
