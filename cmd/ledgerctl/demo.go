@@ -22,16 +22,17 @@ import (
 
 // demo is one performance. What it counts it reads from the services' own effect log.
 type demo struct {
-	out      io.Writer
-	ledger   devLedger
-	target   *target.Process
-	service  target.Client
-	self     string   // this program
-	env      []string // of the workers
-	sabotage bool
-	run      string // tells this performance's tasks from earlier ones
+	demoOptions
+	out     io.Writer
+	ledger  devLedger
+	target  *target.Process
+	service target.Client
+	self    string   // this program
+	env     []string // of the workers
+	run     string   // tells this performance's tasks from earlier ones
 
-	wrong []string
+	scenes int
+	wrong  []string
 }
 
 // demoOptions are the flags of the command.
@@ -47,10 +48,11 @@ func demoCommand(env []string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Watch the ledger prevent a duplicate",
-		Long: `Three scenes with a real service process that keeps its own account of effects, and real worker processes, one of which
-is killed. The exit code is 0 only if every count is right.
+		Long: `Seven scenes, of about half a minute, with a real service process that keeps its own account of effects, and real worker processes,
+of which some are killed. The exit code is 0 only if every count is right.
 
-It needs a development ledger (go run ./cmd/ledgerd dev), or --standalone.`,
+It needs a development ledger (go run ./cmd/ledgerd dev), or --standalone. The services listen on loopback where that ledger's contracts ask
+them (--demo-target of ledgerd dev), and keep their effect log beside its files, in demo-target: recovery may ask them again at the next performance.`,
 		Example: `  go run ./cmd/ledgerctl demo
   go run ./cmd/ledgerctl demo --sabotage
   go run ./cmd/ledgerctl demo --standalone`,
@@ -60,7 +62,7 @@ It needs a development ledger (go run ./cmd/ledgerd dev), or --standalone.`,
 		},
 	}
 	cmd.Flags().StringVar(&o.stateDir, "state-dir", "", "state directory of the development ledger (default as for ledgerd dev)")
-	cmd.Flags().BoolVar(&o.sabotage, "sabotage", false, "let the second worker go around the ledger: the demonstration then fails")
+	cmd.Flags().BoolVar(&o.sabotage, "sabotage", false, "let the second worker take the end of a lease for a permission to send: the demonstration then fails")
 	cmd.Flags().BoolVar(&o.standalone, "standalone", false, "start a ledger of its own, in a temporary directory and on free ports")
 	cmd.Flags().StringVar(&o.ledgerd, "ledgerd", "", "with --standalone: the ledgerd to start (default: the one next to this program, else built from source)")
 	cmd.AddCommand(workerCommand(), targetCommand())
@@ -84,39 +86,50 @@ func performIn(ctx context.Context, o demoOptions, env []string, stdout, stderr 
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
-	d := &demo{out: stdout, env: env, sabotage: o.sabotage, run: uuid.NewString()[:8]}
+	d := &demo{demoOptions: o, out: stdout, env: env, run: uuid.NewString()[:8]}
 	if d.self, err = os.Executable(); err != nil {
 		return fmt.Errorf("demo: this program: %w", err)
 	}
-	if o.standalone {
-		var stop func()
-		if d.ledger, stop, err = startLedger(ctx, dir, o.ledgerd, d.self, env, stderr); err != nil {
+	services := filepath.Join(dir, "services")
+	if !o.standalone {
+		state, err := stateDir(o.stateDir, env)
+		if err != nil {
 			return err
 		}
-		defer stop()
-		began = time.Now() // building is no part of it
-	} else if d.ledger, err = findLedger(ctx, o.stateDir, env); err != nil {
-		return err
+		if d.ledger, err = findLedger(ctx, state); err != nil {
+			return err
+		}
+		if d.ledger.DemoTarget == "" {
+			return errors.New("the development ledger has other contracts than those built in, which the demonstration needs: start it without --contracts")
+		}
+		services = filepath.Join(state, "demo-target")
 	}
 	if d.target, err = target.Spawn(ctx, target.SpawnOptions{
-		Dir: filepath.Join(dir, "target"), Command: []string{d.self, "demo", "target"}, Stderr: stderr,
+		Dir: services, Addr: d.ledger.DemoTarget, Command: []string{d.self, "demo", "target"}, Stderr: stderr,
 	}); err != nil {
+		if !o.standalone {
+			err = fmt.Errorf("%w; its address %s may be in use, by another demonstration for example: ledgerd dev --demo-target sets another one", err, d.ledger.DemoTarget)
+		}
 		return err
 	}
 	defer func() { err = errors.Join(err, d.target.Kill()) }()
 	d.service = target.Client{BaseURL: d.target.URL()}
+	if o.standalone {
+		var stop func()
+		if d.ledger, stop, err = startLedger(ctx, dir, d.target.Addr(), o.ledgerd, d.self, env, stderr); err != nil {
+			return err
+		}
+		defer stop()
+		began = time.Now() // building is no part of it
+	}
 	if err := d.perform(ctx); err != nil {
 		return err
 	}
 	return d.judge(time.Since(began))
 }
 
-// findLedger finds the development ledger that runs, and makes sure that it does.
-func findLedger(ctx context.Context, dir string, env []string) (devLedger, error) {
-	dir, err := stateDir(dir, env)
-	if err != nil {
-		return devLedger{}, err
-	}
+// findLedger finds the development ledger that runs on a state directory, and makes sure that it does.
+func findLedger(ctx context.Context, dir string) (devLedger, error) {
 	ledger, err := readDev(dir)
 	if err != nil {
 		return devLedger{}, err
@@ -135,15 +148,20 @@ func (d *demo) perform(ctx context.Context) error {
   Everything counted here is read from the service's log.
 
 `, d.target.PID(), d.ledger.GRPCAddr)
-	if err := d.duplicate(ctx); err != nil {
-		return fmt.Errorf("scene 1: %w", err)
+	lost, err := d.duplicate(ctx)
+	if err != nil {
+		return fmt.Errorf("scene %d: %w", d.scenes, err)
 	}
 	charge := client.Intent{Task: d.newTask("order"), Step: "charge", Time: time.Now()}
-	if err := d.concurrent(ctx, charge); err != nil {
-		return fmt.Errorf("scene 2: %w", err)
-	}
-	if err := d.conflict(ctx, charge); err != nil {
-		return fmt.Errorf("scene 3: %w", err)
+	for _, scene := range []func(context.Context) error{
+		func(ctx context.Context) error { return d.recovered(ctx, lost) },
+		func(ctx context.Context) error { return d.concurrent(ctx, charge) },
+		func(ctx context.Context) error { return d.conflict(ctx, charge) },
+		d.repeated, d.staysUnknown, d.waitsForPerson,
+	} {
+		if err := scene(ctx); err != nil {
+			return fmt.Errorf("scene %d: %w", d.scenes, err)
+		}
 	}
 	return ctx.Err()
 }
@@ -155,17 +173,38 @@ func (d *demo) judge(took time.Duration) error {
 	}
 	if len(d.wrong) > 0 {
 		if d.sabotage {
-			d.print("\n  The second worker went around the ledger, and the service did what it was asked: this is what a bypass costs.\n")
+			d.print("\n  The second worker took the end of a lease for a permission, and the service did what it was asked: this is what guessing costs.\n")
 		}
 		return errCounts
 	}
 	d.print(`  All counts are right (%.1f s).
 
   Try next
-    go run ./cmd/ledgerctl demo --sabotage    the second worker goes around the ledger, and the demonstration fails
+    go run ./cmd/ledgerctl demo --sabotage    a second worker that takes the end of a lease for a permission: the demonstration fails
     go doc ./client                           the same in your code: client.Do, and an outcome that has to be matched
 `, took.Seconds())
 	return nil
+}
+
+// indent is where the text of a scene stands, behind its name.
+const indent = 20
+
+// scene begins one: its name, and what happens.
+func (d *demo) scene(name string, text ...string) {
+	d.scenes++
+	for i, line := range text {
+		if i == 0 {
+			d.print("  %d  %-*s%s\n", d.scenes, indent-5, name, line)
+			continue
+		}
+		d.line("%s", line)
+	}
+	d.print("\n")
+}
+
+// line is one of a scene.
+func (d *demo) line(format string, args ...any) {
+	d.print("%*s"+format+"\n", append([]any{indent, ""}, args...)...)
 }
 
 // check notes a count that is not what it must be.
@@ -183,7 +222,7 @@ func (d *demo) problem(format string, args ...any) {
 func (d *demo) print(format string, args ...any) { _, _ = fmt.Fprintf(d.out, format, args...) }
 
 func (d *demo) row(what string, l lost) {
-	d.print("                  %-28s%-14d%-18s first worker %d: %s\n", what, len(l.tickets), strings.Join(l.tickets, ", "), l.pid, l.ended)
+	d.line("%-28s%-14d%-18s first worker %d: %s", what, len(l.tickets), strings.Join(l.tickets, ", "), l.pid, l.ended)
 }
 
 func (d *demo) newTask(kind string) string {

@@ -6,9 +6,11 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -61,7 +63,7 @@ func buildLedgerd(t *testing.T) string {
 	return path
 }
 
-// limit bounds each performance; a usual one takes about ten seconds.
+// limit bounds each performance; a usual one takes about half a minute.
 const limit = 2 * time.Minute
 
 // stage is an environment whose processes and temporary files are found again by their TMPDIR.
@@ -160,8 +162,14 @@ func TestStandalone(t *testing.T) {
 	contains(t, out,
 		"retry on timeout (naive)    2             T-1001, T-1002", "with the ledger             1             T-1003 ", ": signal 9\n",
 		"state         UNKNOWN", "why no retry",
+		"not found. That proves nothing: what was sent may take effect until 11.", "found T-1003 under the original key: UNKNOWN -> COMPLETED",
+		"the third worker got the replay: T-1003    requests that the service got: 1\n",
 		"granted 1    in progress 63    charges made 1", "64 replays of CH-1001",
-		"refused: FINGERPRINT_CONFLICT    differs: amount    requests that the service got: 0",
+		"refused: FINGERPRINT_CONFLICT    differs: amount    requests that the service got: 0\n",
+		"what was sent may take effect until 10.", "not found. That proves now that nothing happened: UNKNOWN -> RECEIVED",
+		"granted again, the same key: CH-1002    charges made 1    requests that the service got: 2\n",
+		"no answer: UNKNOWN    charges made 1    requests that the service got: 1\n", "nobody sends it again; next check in ",
+		"UNKNOWN, WAIT_FOR_PERSON    messages sent 1    requests that the service got: 1\n", "Your turn:  go run ./cmd/ledgerctl op take-over ",
 		"All counts are right")
 	if strings.Contains(out, "WRONG") {
 		t.Error("a count is wrong")
@@ -169,7 +177,7 @@ func TestStandalone(t *testing.T) {
 	s.leftNothing(t)
 }
 
-// TestSabotage: without the ledger in between the same faults make a duplicate, and the demonstration says so.
+// TestSabotage: where the end of a lease counts as a permission, the same faults make a duplicate, and the demonstration says so.
 func TestSabotage(t *testing.T) {
 	program := buildLedgerd(t)
 	t.Parallel()
@@ -178,7 +186,8 @@ func TestSabotage(t *testing.T) {
 	if code != exitError {
 		t.Errorf("exit code %d, want %d", code, exitError)
 	}
-	contains(t, out, "with the ledger (sabotaged) 2             T-1003, T-1004", "WRONG  with the ledger: tickets made: 2, must be 1", "went around the ledger")
+	contains(t, out, "with the ledger (sabotaged) 2             T-1003, T-1004", "WRONG  with the ledger: tickets made: 2, must be 1",
+		"WRONG  with the ledger: requests that the service got: 2, must be 1", "took the end of a lease for a permission")
 	if strings.Contains(out, "All counts are right") {
 		t.Error("it says that all is right")
 	}
@@ -191,7 +200,7 @@ func TestAgainstRunningLedger(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
 	server, err := begin(t.Context(), []string{
-		program, "dev", "--state-dir", state, "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0",
+		program, "dev", "--state-dir", state, "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0", "--demo-target", freeAddr(t),
 	}, os.Environ(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -202,9 +211,11 @@ func TestAgainstRunningLedger(t *testing.T) {
 	}
 	s := newStage(t)
 	for n := range 2 {
-		if _, code := s.perform(t, "--state-dir", state); code != exitOK {
+		out, code := s.perform(t, "--state-dir", state)
+		if code != exitOK {
 			t.Errorf("performance %d: exit code %d", n+1, code)
 		}
+		contains(t, out, " --reason trying-it --state-dir "+state+"\n")
 		s.leftNothing(t)
 	}
 	server.kill() // leaves its note behind
@@ -212,6 +223,50 @@ func TestAgainstRunningLedger(t *testing.T) {
 		t.Errorf("without a ledger: exit code %d, want %d", code, exitUnavailable)
 	}
 	s.leftNothing(t)
+}
+
+// freeAddr asks the system for an address that nobody uses now.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// TestNoPlaceForTheServices: a ledger with contracts of its own, and one whose contracts ask where somebody else listens.
+func TestNoPlaceForTheServices(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0") // it plays the ledger as well, which is only connected to
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	for _, tt := range []struct{ name, target, says string }{
+		{"contracts of its own", "", "start it without --contracts"},
+		{"somebody else listens there", taken.Addr().String(), "--demo-target sets another one"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			state := t.TempDir()
+			note, err := json.Marshal(devLedger{
+				GRPCAddr: taken.Addr().String(), CAFile: "ca.pem", Identities: map[string]identity{worker: {}}, DemoTarget: tt.target,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(state, devFile), note, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s := newStage(t)
+			cmd := s.ledgerctl(t.Context(), "demo", "--state-dir", state)
+			text, err := cmd.CombinedOutput()
+			if err == nil || cmd.ProcessState.ExitCode() != exitError || !strings.Contains(string(text), tt.says) {
+				t.Errorf("%v: %s", err, text)
+			}
+			s.leftNothing(t)
+		})
+	}
 }
 
 // TestInterrupted ends the demonstration in the middle: by SIGINT, which it can clean up after, and by SIGKILL, where the kernel

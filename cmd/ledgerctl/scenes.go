@@ -22,34 +22,46 @@ import (
 const (
 	// hang is longer than the demonstration: the answer never comes.
 	hang = 10 * time.Minute
+	// lag is how long the ticket service's queries don't show a new ticket: shorter than its contract's effect_within, as that promises, and
+	// longer than the first question takes to come.
+	lag = 6 * time.Second
 	// callers of one key at the same time.
 	callers = 64
 	// killed is the number of SIGKILL.
 	killed = "signal 9"
+	// chargeLease has an outcome settle soon.
+	chargeLease = 2 * time.Second
 )
 
-// duplicate is the first scene: a lost answer, a killed worker, and a second worker with the same intent.
-func (d *demo) duplicate(ctx context.Context) error {
-	d.print(`  1  DUPLICATE    A worker creates a ticket. The service commits it, and its answer is lost. The worker is killed.
-                  A second worker gets the same intent.
+// now is a hold that holds nobody.
+var now = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
 
-                                              tickets made
-`)
+// duplicate is the first scene: a lost answer, a killed worker, and a second worker with the same intent.
+func (d *demo) duplicate(ctx context.Context) (lost, error) {
+	d.scene("DUPLICATE",
+		"A worker creates a ticket. The service commits it, and its answer is lost. The worker is killed.",
+		"A second worker gets the same intent.")
+	d.line("%-28stickets made", "")
 	naive, err := d.lostAnswer(ctx, nil, nil)
 	if err != nil {
-		return err
+		return lost{}, err
 	}
 	d.row("retry on timeout (naive)", naive)
 	access := d.ledger.access()
-	second, with := &access, "with the ledger"
+	with := "with the ledger"
 	if d.sabotage {
-		second, with = nil, "with the ledger (sabotaged)"
+		with = "with the ledger (sabotaged)"
 	}
-	kept, err := d.lostAnswer(ctx, &access, second)
+	kept, err := d.lostAnswer(ctx, &access, &access)
 	if err != nil {
-		return err
+		return lost{}, err
 	}
 	d.row(with, kept)
+	d.print("\n")
 
 	d.check("naive: how the first worker ended", naive.ended, killed)
 	d.check("naive: tickets made", len(naive.tickets), 2)
@@ -58,21 +70,22 @@ func (d *demo) duplicate(ctx context.Context) error {
 	d.check("with the ledger: requests that the service got", kept.sends, 1)
 	u := kept.second.Unknown
 	if u == nil {
-		d.check("with the ledger: what the second worker was told", kept.second.String(), "unknown")
-		d.print("\n")
-		return nil
+		return kept, fmt.Errorf("the second worker was told: %v", kept.second)
 	}
 	d.check("with the ledger: state of the operation", u.State, "UNKNOWN")
-	d.print(`
-                  The second worker sent nothing. The ledger told it:
-                  operation     %s
-                  state         %s: the ticket may or may not exist
-                  next action   %s%s
-                  why no retry  The first worker may have sent the request, and a repeat could make a second ticket.
-                                The end of its lease proves nothing; only evidence from the service, or a person, does.
-
-`, u.ID, u.State, u.NextAction, inBrackets(u.WaitReason, u.QueueReason))
-	return nil
+	if d.sabotage {
+		d.line("The second worker was told UNKNOWN, took the end of the lease for a permission, and sent it again.")
+		d.print("\n")
+		return kept, nil
+	}
+	d.line("The second worker sent nothing. The ledger told it:")
+	d.line("operation     %s", u.ID)
+	d.line("state         %s: the ticket may or may not exist", u.State)
+	d.line("next action   %s%s", u.NextAction, inBrackets(u.WaitReason, u.QueueReason))
+	d.line("why no retry  The first worker may have sent the request, and a repeat could make a second ticket.")
+	d.line("              The end of its lease proves nothing; only evidence from the service, or a person, does.")
+	d.print("\n")
+	return kept, nil
 }
 
 func inBrackets(words ...string) string {
@@ -90,12 +103,15 @@ type lost struct {
 	tickets []string
 	sends   int
 	second  account
+	errand  errand // the second worker's
+	from    int    // in the service's log
+	key     string // that the first worker sent
 }
 
 func (a account) String() string {
 	switch {
-	case a.Ticket != "":
-		return "ticket " + a.Ticket
+	case a.Resource != "":
+		return a.Resource
 	case a.Unknown != nil:
 		return "unknown"
 	default:
@@ -109,7 +125,7 @@ func (d *demo) lostAnswer(ctx context.Context, first, second *client.Config) (lo
 	if err != nil {
 		return lost{}, err
 	}
-	if err := d.service.SetKnobs(ctx, target.Tickets, target.AcceptHang(hang).Times(1)); err != nil {
+	if err := d.service.SetKnobs(ctx, target.Tickets, target.AcceptHang(hang).Times(1), target.ListLag(lag)); err != nil {
 		return lost{}, err
 	}
 	e := errand{Target: d.target.URL(), Ledger: first, Task: d.newTask("ticket"), Since: time.Now(), Title: "disk full on db-1"}
@@ -123,26 +139,18 @@ func (d *demo) lostAnswer(ctx context.Context, first, second *client.Config) (lo
 	}
 	w.kill()
 
-	e.Ledger = second
-	w2, err := d.work(ctx, e)
-	if err != nil {
-		return lost{}, err
-	}
-	defer w2.kill()
-	if err := w2.wait(); err != nil {
-		return lost{}, fmt.Errorf("second worker: %w", errors.Join(err, ctx.Err()))
-	}
-	l := lost{ended: howItEnded(w.cmd.ProcessState), pid: w.pid()}
-	if err := json.Unmarshal(w2.stdout.Bytes(), &l.second); err != nil {
+	e.Ledger, e.Sabotage = second, d.sabotage
+	l := lost{ended: howItEnded(w.cmd.ProcessState), pid: w.pid(), errand: e, from: len(before.Entries)}
+	if l.second, err = d.workToEnd(ctx, e); err != nil {
 		return lost{}, fmt.Errorf("second worker: %w", err)
 	}
-	after, err := d.log()
+	happened, err := d.since(l.from)
 	if err != nil {
 		return lost{}, err
 	}
-	happened := target.Log{Entries: after.Entries[len(before.Entries):]}
 	l.tickets = happened.Created(target.Tickets, target.AnyKey)
 	l.sends = happened.Sends(target.Tickets, target.AnyKey)
+	l.key = sentKey(happened, target.Tickets)
 	return l, nil
 }
 
@@ -184,7 +192,7 @@ func (d *demo) committed(ctx context.Context, w *child, lines int) error {
 	}
 }
 
-// charge is the effect of the second and third scene. Its execution waits for hold first.
+// charge is the effect of the scenes about charges. Its execution waits for hold first.
 func (d *demo) charge(hold <-chan struct{}) client.Effect[target.ChargeRequest, target.Charge] {
 	return client.Effect[target.ChargeRequest, target.Charge]{
 		Tool: "payments.charge",
@@ -203,7 +211,8 @@ func (d *demo) charge(hold <-chan struct{}) client.Effect[target.ChargeRequest, 
 		Resource: func(c target.Charge) *opsledgerv1.ResourceRef {
 			return &opsledgerv1.ResourceRef{Type: "charge", Id: c.ID}
 		},
-		Wait: client.NoWait, // this scene shows what the others are told, and waits for them
+		Lease: chargeLease,
+		Wait:  client.NoWait, // what callers are told is what the scenes show
 	}
 }
 
@@ -214,35 +223,29 @@ type counts struct {
 	err                                   error    // the first one
 }
 
-// concurrent is the second scene: one key, many callers at the same time, each with a connection of its own.
+// concurrent is one key, and many callers at the same time, each with a connection of its own.
 func (d *demo) concurrent(ctx context.Context, intent client.Intent) error {
-	d.print("  2  CONCURRENT   %d callers claim one charge at the same time, each over an mTLS connection of its own.\n\n", callers)
+	d.scene("CONCURRENT", fmt.Sprintf("%d callers claim one charge at the same time, each over an mTLS connection of its own.", callers))
 	before, err := d.log()
 	if err != nil {
 		return err
 	}
-	ledgers := make([]*client.Ledger, callers)
-	for i := range ledgers {
-		l, err := client.Dial(ctx, d.ledger.access())
-		if err != nil {
-			return err
-		}
-		defer func() { _ = l.Close() }()
-		ledgers[i] = l
-	}
-	// Whoever is granted sends when all others have been answered, so that each of these answers is about a running execution.
-	first := d.ask(ctx, ledgers, intent, true)
-	second := d.ask(ctx, ledgers, intent, false)
-	after, err := d.log()
+	ledgers, done, err := d.connect(ctx, callers)
 	if err != nil {
 		return err
 	}
-	happened := target.Log{Entries: after.Entries[len(before.Entries):]}
+	defer done()
+	// Whoever is granted sends when all others have been answered, so that each of these answers is about a running execution.
+	first := d.ask(ctx, ledgers, intent, true)
+	second := d.ask(ctx, ledgers, intent, false)
+	happened, err := d.since(len(before.Entries))
+	if err != nil {
+		return err
+	}
 	charges := happened.Created(target.Payments, target.AnyKey)
-	d.print(`                  granted %d    in progress %d    charges made %d
-                  asked once more: %d replays of %s
-
-`, first.executed, first.inProgress, len(charges), second.replayed, strings.Join(second.ids, ", "))
+	d.line("granted %d    in progress %d    charges made %d", first.executed, first.inProgress, len(charges))
+	d.line("asked once more: %d replays of %s", second.replayed, strings.Join(second.ids, ", "))
+	d.print("\n")
 	for _, c := range []counts{first, second} {
 		if c.err != nil {
 			d.problem("concurrent: %v", c.err)
@@ -255,6 +258,28 @@ func (d *demo) concurrent(ctx context.Context, intent client.Intent) error {
 	d.check("concurrent: replays", second.replayed, callers)
 	d.check("concurrent: charges that the callers know", strings.Join(second.ids, ", "), strings.Join(charges, ", "))
 	return nil
+}
+
+// connect connects so many callers, each by a connection of its own: what they ask afterwards takes no handshake.
+func (d *demo) connect(ctx context.Context, n int) (ledgers []*client.Ledger, done func(), err error) {
+	done = func() {
+		for _, l := range ledgers {
+			_ = l.Close()
+		}
+	}
+	for range n {
+		l, err := client.Dial(ctx, d.ledger.access())
+		if err != nil {
+			done()
+			return nil, nil, err
+		}
+		ledgers = append(ledgers, l)
+		if _, err := l.Tool(ctx, "payments.charge"); err != nil {
+			done()
+			return nil, nil, err
+		}
+	}
+	return ledgers, done, nil
 }
 
 // ask lets all callers ask at the same time.
@@ -321,33 +346,32 @@ func (c *counts) add(out client.Outcome[target.Charge], err error) {
 	}
 }
 
-// conflict is the third scene: the key of the second one, with another amount.
+// conflict is the key of a charge that was made, with another amount.
 func (d *demo) conflict(ctx context.Context, intent client.Intent) error {
-	d.print("  3  CONFLICT     The same key, and the amount changed from 10.00 to 100.00.\n\n")
+	d.scene("CONFLICT", "The same key, and the amount changed from 10.00 to 100.00.")
 	before, err := d.log()
 	if err != nil {
 		return err
 	}
-	l, err := client.Dial(ctx, d.ledger.access())
+	l, done, err := d.connect(ctx, 1)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = l.Close() }()
-	now := make(chan struct{})
-	close(now)
-	_, refusal := client.Do(ctx, l, d.charge(now), intent, d.chargeRequest("100.00"))
-	after, err := d.log()
+	defer done()
+	_, refusal := client.Do(ctx, l[0], d.charge(now), intent, d.chargeRequest("100.00"))
+	happened, err := d.since(len(before.Entries))
 	if err != nil {
 		return err
 	}
-	sends := target.Log{Entries: after.Entries[len(before.Entries):]}.Sends(target.Payments, target.AnyKey)
+	sends := happened.Sends(target.Payments, target.AnyKey)
 	var e *client.Error
 	if !errors.As(refusal, &e) {
 		e = &client.Error{}
 	}
 	reason := strings.TrimPrefix(e.Reason.String(), "ERROR_REASON_")
 	categories := strings.Join(e.Categories, ", ")
-	d.print("                  refused: %s    differs: %s    requests that the service got: %d\n\n", reason, categories, sends)
+	d.line("refused: %s    differs: %s    requests that the service got: %d", reason, categories, sends)
+	d.print("\n")
 	d.check("conflict: why it was refused", reason, "FINGERPRINT_CONFLICT")
 	d.check("conflict: what differs", categories, "amount")
 	d.check("conflict: requests that the service got", sends, 0)

@@ -17,9 +17,10 @@ import (
 
 const ledgerdPackage = "github.com/opsledger/opsledger/cmd/ledgerd"
 
-// startLedger starts a development ledger in dir, on free ports, and returns how to reach it once it is ready.
+// startLedger starts a development ledger in dir, on free ports, whose contracts ask the services at an address, and returns how to reach
+// it once it is ready.
 func startLedger(
-	ctx context.Context, dir, program, self string, env []string, talk io.Writer,
+	ctx context.Context, dir, services, program, self string, env []string, talk io.Writer,
 ) (d devLedger, stop func(), err error) {
 	// Settings of another ledger are not meant for this one.
 	env = slices.DeleteFunc(slices.Clone(env), func(v string) bool { return strings.HasPrefix(v, "LEDGERD_") })
@@ -29,6 +30,7 @@ func startLedger(
 	state := filepath.Join(dir, "state")
 	c, err := begin(ctx, []string{
 		program, "dev", "--state-dir", state, "--grpc-addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0",
+		"--demo-target", services,
 	}, env, nil)
 	if err != nil {
 		return d, nil, err
@@ -75,7 +77,7 @@ func ready(ctx context.Context, c *child, state string) (devLedger, error) {
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
 	for {
-		d, err := findLedger(ctx, state, nil)
+		d, err := findLedger(ctx, state)
 		if err == nil {
 			return d, nil
 		}

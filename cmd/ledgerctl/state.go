@@ -20,6 +20,8 @@ type devLedger struct {
 	AdminAddr  string              `json:"admin_addr"`
 	CAFile     string              `json:"ca_file"`
 	Identities map[string]identity `json:"identities"`
+	// DemoTarget is where its contracts ask the services of the demonstration; empty: it has other contracts.
+	DemoTarget string `json:"demo_target"`
 }
 
 // identity is one of the client certificates that a development ledger makes.

@@ -27,13 +27,17 @@ type errand struct {
 	Task  string    `json:"task"`
 	Since time.Time `json:"since"`
 	Title string    `json:"title"`
+	// Patient has it ask on while the outcome is unknown, until somebody has found out.
+	Patient bool `json:"patient,omitempty"`
+	// Sabotage has it take the end of another worker's lease for a permission to send.
+	Sabotage bool `json:"sabotage,omitempty"`
 }
 
 // account is what a worker process says at its end, as JSON on its standard output.
 type account struct {
-	// Ticket that the worker made or was told of.
-	Ticket string `json:"ticket,omitempty"`
-	// Unknown is set if the worker was told, or found, that the outcome is unknown.
+	// Resource is what the worker made or was told of, by its id.
+	Resource string `json:"resource,omitempty"`
+	// Unknown is set if the worker was told, or found, that the outcome is unknown; of several times it is the last.
 	Unknown *unknownOperation `json:"unknown,omitempty"`
 	// Other is any other end, in words.
 	Other string `json:"other,omitempty"`
@@ -46,17 +50,26 @@ type unknownOperation struct {
 	NextAction  string `json:"next_action"`
 	WaitReason  string `json:"wait_reason,omitempty"`
 	QueueReason string `json:"queue_reason,omitempty"`
+	// Finding is what the last check found.
+	Finding string `json:"finding,omitempty"`
+	// Settles is when absence begins to prove something.
+	Settles   time.Time `json:"settles"`
+	NextCheck time.Time `json:"next_check"`
+
+	inProgress bool
 }
 
 const (
-	step = "open-incident"
-	// workerLease is short, so that the second worker need not wait long for the end of the dead one's; and long enough to kill the
-	// first one within it.
-	workerLease = 5 * time.Second
+	step  = "open-incident"
+	queue = "ops"
+	// workerLease is short, so that nobody waits long for the end of a dead worker's.
+	workerLease = 3 * time.Second
 	// patience bounds all that a worker does.
 	patience = 45 * time.Second
 	// claimWait is how long one claim of a waiting worker waits; an operation in doubt is worth no longer wait here.
 	claimWait = time.Second
+	// askAgain is the pause of whoever asks on.
+	askAgain = 100 * time.Millisecond
 )
 
 // workerCommand is one worker process.
@@ -88,11 +101,11 @@ func workerCommand() *cobra.Command {
 
 // naively sends, and takes whatever comes.
 func naively(ctx context.Context, e errand) (account, error) {
-	t, err := target.Client{BaseURL: e.Target}.CreateTicket(ctx, "", target.TicketRequest{Title: e.Title})
+	t, err := target.Client{BaseURL: e.Target}.CreateTicket(ctx, "", target.TicketRequest{Title: e.Title, Queue: queue})
 	if err != nil {
 		return account{}, err
 	}
-	return account{Ticket: t.ID}, nil
+	return account{Resource: t.ID}, nil
 }
 
 // throughLedger asks the ledger first, until it is told something that does not change by itself within moments.
@@ -119,25 +132,50 @@ func throughLedger(ctx context.Context, e errand) (account, error) {
 		Wait:  claimWait,
 	}
 	intent := client.Intent{Task: e.Task, Step: step, Time: e.Since}
+	var unknown *unknownOperation // as it was told last
 	for ctx.Err() == nil {
-		out, err := client.Do(ctx, l, create, intent, target.TicketRequest{Title: e.Title})
+		out, err := client.Do(ctx, l, create, intent, target.TicketRequest{Title: e.Title, Queue: queue})
 		if err != nil {
 			return account{}, err
 		}
-		var a account
-		again := client.Match(out,
-			func(d client.Done[target.Ticket]) bool { a.Ticket = d.Result.GetResource().GetId(); return false },
-			func(r client.Rejection) bool { a.Other = r.Err().Error(); return false },
-			func(u client.Unknown) bool {
-				a.Unknown = seen(u)
-				// In progress ends with the lease of whoever has it: worth asking again. Each claim waits by itself.
-				return u.Reason == client.ReasonInProgress
-			})
-		if !again {
+		a := accountOf(out)
+		switch {
+		case a.Unknown == nil:
+			a.Unknown = unknown
+			return a, nil
+		case a.Unknown.inProgress: // ends with the lease of whoever has it: worth asking again. Each claim waits by itself.
+			continue
+		case e.Sabotage:
+			sent, err := naively(ctx, e)
+			a.Resource = sent.Resource
+			return a, err
+		case !e.Patient:
 			return a, nil
 		}
+		unknown = a.Unknown
+		rest(ctx, askAgain)
 	}
-	return account{}, fmt.Errorf("the operation stayed in progress: %w", ctx.Err())
+	return account{}, fmt.Errorf("the operation was not settled: %w", ctx.Err())
+}
+
+// accountOf is an outcome as an account.
+func accountOf[Res any](out client.Outcome[Res]) account {
+	return client.Match(out,
+		func(d client.Done[Res]) account { return account{Resource: d.Result.GetResource().GetId()} },
+		func(r client.Rejection) account { return account{Other: r.Err().Error()} },
+		func(u client.Unknown) account { return account{Unknown: seen(u)} })
+}
+
+// rest waits; false: the context has ended.
+func rest(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 func seen(u client.Unknown) *unknownOperation {
@@ -145,6 +183,12 @@ func seen(u client.Unknown) *unknownOperation {
 		ID:         u.OperationID,
 		State:      strings.TrimPrefix(u.Operation.GetState().String(), "STATE_"),
 		NextAction: strings.TrimPrefix(u.NextAction.String(), "NEXT_ACTION_"),
+		Settles:    u.Operation.GetSettleTime().AsTime(),
+		NextCheck:  u.Operation.GetNextCheckTime().AsTime(),
+		inProgress: u.Reason == client.ReasonInProgress,
+	}
+	if u.Operation.GetLastFinding() != opsledgerv1.Finding_FINDING_UNSPECIFIED {
+		s.Finding = strings.TrimPrefix(u.Operation.GetLastFinding().String(), "FINDING_")
 	}
 	if u.Wait.GetReason() != opsledgerv1.WaitReason_WAIT_REASON_UNSPECIFIED {
 		s.WaitReason = strings.TrimPrefix(u.Wait.GetReason().String(), "WAIT_REASON_")

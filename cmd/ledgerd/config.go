@@ -55,7 +55,8 @@ type Config struct {
 	LogLevel  string `name:"log-level" help:"debug, info, warn or error"`
 	LogFormat string `name:"log-format" help:"text or json"`
 
-	StateDir string `name:"state-dir" help:"dev only: where the development ledger keeps its files; default: ledgerd in the XDG state directory"`
+	StateDir   string `name:"state-dir" help:"dev only: where the development ledger keeps its files; default: ledgerd in the XDG state directory"`
+	DemoTarget string `name:"demo-target" help:"dev only: loopback address at which the services of ledgerctl demo listen while it runs, and the built-in contracts ask them"`
 }
 
 // Secret is a setting that nothing prints. It can also be given as a file, by the same name with -file.
@@ -103,6 +104,7 @@ func devDefaults() Config {
 	c.ReloadInterval = 2 * time.Second
 	c.LogLevel, c.LogFormat = "warn", "text"
 	c.ProbeAllow = "127.0.0.0/8,::1"
+	c.DemoTarget = builtInTarget
 	return c
 }
 
@@ -223,6 +225,9 @@ func (c Config) validateDev() error {
 		if host != "localhost" && (err != nil || !ip.IsLoopback()) {
 			faults = append(faults, ruleError(listener.setting, "dev listens on loopback only, because its keys protect nothing; use 127.0.0.1:PORT, or ledgerd serve"))
 		}
+	}
+	if at, err := netip.ParseAddrPort(c.DemoTarget); err != nil || !at.Addr().IsLoopback() || at.Addr().Zone() != "" || at.Port() == 0 {
+		faults = append(faults, ruleError("demo-target", "must be a loopback address with its port: 127.0.0.1:PORT"))
 	}
 	return errors.Join(faults...)
 }

@@ -292,6 +292,15 @@ func TestDevListensOnLoopbackOnly(t *testing.T) {
 			}
 		}
 	}
+	for addr, want := range map[string]bool{
+		"127.0.0.1:7470": true, "[::1]:7470": true, "127.0.0.1:0": false, "localhost:7470": false, "192.0.2.1:7470": false, ":7470": false, "": false, "[::1%lo]:7470": false,
+	} {
+		c := devDefaults()
+		c.DemoTarget = addr
+		if err := c.validateDev(); (err == nil) != want {
+			t.Errorf("demo-target %s: %v", addr, err)
+		}
+	}
 	dir := filepath.Join(t.TempDir(), "state")
 	err := run(t.Context(), []string{"dev", "--state-dir", dir, "--grpc-addr", "0.0.0.0:0"}, nil, os.Stdout, os.Stderr)
 	if err == nil || exitCode(err) != 2 || !strings.Contains(err.Error(), "dev listens on loopback only") {

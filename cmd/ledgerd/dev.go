@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	_ "embed"
@@ -26,6 +27,9 @@ import (
 //
 //go:embed devcontracts.yaml
 var devContracts []byte
+
+// builtInTarget is where devContracts say that the demonstration's services listen.
+const builtInTarget = "127.0.0.1:7470"
 
 const (
 	devTrustDomain = "dev.local"
@@ -53,7 +57,7 @@ func (p program) devCommand() *cobra.Command {
 		}
 		return p.dev(cmd.Context(), c)
 	}, "grpc-addr", "admin-addr", "contracts", "policy", "state-dir", "log-level", "log-format", "drain-delay", "drain-timeout", "reload-interval",
-		"recovery", "probe-allow")
+		"recovery", "probe-allow", "demo-target")
 }
 
 func (p program) dev(ctx context.Context, c Config) error {
@@ -104,6 +108,9 @@ func (p program) dev(ctx context.Context, c Config) error {
 	var noted devNote
 	err = p.serveParts(ctx, with, func(at addresses) {
 		noted = newDevNote(at, path, files, p.now())
+		if c.Contracts == "" {
+			noted.DemoTarget = c.DemoTarget
+		}
 		if err := noted.write(filepath.Join(dir, devFile)); err != nil {
 			log.Error("the note for ledgerctl could not be written", "error", err)
 		}
@@ -138,7 +145,7 @@ func devRules(with *parts, report authz.Report) error {
 		with.contracts, with.reloaders = declared, append(with.reloaders, reloaders...)
 		return nil
 	}
-	declared, err := contract.Parse("devcontracts.yaml", devContracts)
+	declared, err := contract.Parse("devcontracts.yaml", bytes.ReplaceAll(devContracts, []byte(builtInTarget), []byte(with.config.DemoTarget)))
 	if err != nil {
 		return err
 	}
@@ -228,7 +235,9 @@ type devNote struct {
 	// CA is the file of the authority; Identities are the files of each client.
 	CA         string               `json:"ca_file"`
 	Identities map[string]devClient `json:"identities"`
-	Started    time.Time            `json:"started"`
+	// DemoTarget is where the built-in contracts ask the demonstration's services; empty: other contracts are in force.
+	DemoTarget string    `json:"demo_target,omitempty"`
+	Started    time.Time `json:"started"`
 }
 
 type devClient struct {

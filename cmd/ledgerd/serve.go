@@ -30,7 +30,7 @@ func (p program) serveCommand() *cobra.Command {
 			return usageError{err}
 		}
 		return p.serve(cmd.Context(), c, s.secretFiles())
-	}, allBut("state-dir")...)
+	}, allBut("state-dir", "demo-target")...)
 }
 
 // allBut lists every setting without some.
