@@ -35,16 +35,43 @@ type httpProbe struct {
 func (h httpProbe) Ask(ctx context.Context, op *ledger.Operation) recovery.Verdict {
 	url, err := h.query.URL(op)
 	if err != nil { // its text is constant
-		return recovery.Verdict{Evidence: ledger.Evidence{Finding: ledger.Indeterminate, Cause: ledger.QueryNotUnderstood}, Why: err.Error()}
+		return unanswered(ledger.QueryNotUnderstood, err.Error())
 	}
+	first, answer, unasked := h.page(ctx, url, op)
+	if unasked != nil {
+		return unanswered(unasked.Cause, unasked.Why)
+	}
+	next, err := h.query.Next(url, answer, op)
+	switch {
+	case !first.Open() || next == "" && err == nil:
+		return recovery.Verdict{Evidence: first.Evidence, Observed: first.Observed}
+	case err != nil:
+		return unanswered(ledger.QueryNotUnderstood, err.Error())
+	}
+	second, answer, unasked := h.page(ctx, next, op)
+	if unasked != nil {
+		return unanswered(unasked.Cause, unasked.Why)
+	}
+	third, err := h.query.Next(next, answer, op)
+	said := first.With(second, third != "" || err != nil)
+	return recovery.Verdict{Evidence: said.Evidence, Observed: said.Observed}
+}
+
+// page asks for one, and judges it.
+func (h httpProbe) page(ctx context.Context, url string, op *ledger.Operation) (contract.Verdict, contract.Answer, *recovery.Unasked) {
 	question := recovery.Question{URL: url}
 	for _, header := range h.query.Headers() {
 		question.Headers = append(question.Headers, recovery.Header(header))
 	}
-	answer, unasked := h.asker.Get(ctx, question)
+	got, unasked := h.asker.Get(ctx, question)
 	if unasked != nil {
-		return recovery.Verdict{Evidence: ledger.Evidence{Finding: ledger.Indeterminate, Cause: unasked.Cause}, Why: unasked.Why}
+		return contract.Verdict{}, contract.Answer{}, unasked
 	}
-	said := h.query.Judge(contract.Answer{Status: answer.Status, Header: answer.Header, Body: answer.Body}, op)
-	return recovery.Verdict{Evidence: said.Evidence, Observed: said.Observed}
+	answer := contract.Answer{Status: got.Status, Header: got.Header, Body: got.Body}
+	return h.query.Judge(answer, op), answer, nil
+}
+
+// unanswered: nothing is known, for one of few constant reasons.
+func unanswered(cause ledger.IndeterminateCause, why string) recovery.Verdict {
+	return recovery.Verdict{Evidence: ledger.Evidence{Finding: ledger.Indeterminate, Cause: cause}, Why: why}
 }

@@ -95,9 +95,11 @@ type kind struct {
 var (
 	asTruth = kind{[]*cel.Type{cel.BoolType}, "true or false"}
 	// Identifiers are often numbers at their target; they are written down in digits.
-	asName  = kind{[]*cel.Type{cel.StringType, cel.IntType, cel.UintType}, "a text or a whole number"}
-	asTime  = kind{[]*cel.Type{cel.TimestampType, cel.StringType}, "a time, or a text as in RFC 3339"}
-	asValue = kind{nil, "a value that JSON has"}
+	asName = kind{[]*cel.Type{cel.StringType, cel.IntType, cel.UintType}, "a text or a whole number"}
+	// Null, like an empty text, says that there is none.
+	asReference = kind{[]*cel.Type{cel.StringType, cel.NullType}, "a text, or null"}
+	asTime      = kind{[]*cel.Type{cel.TimestampType, cel.StringType}, "a time, or a text as in RFC 3339"}
+	asValue     = kind{nil, "a value that JSON has"}
 )
 
 // program is a checked expression. Any number of goroutines may evaluate it.

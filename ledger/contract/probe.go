@@ -31,7 +31,7 @@ type Query struct {
 	question
 	says                         [len(findings)]*program
 	observed                     map[string]*program
-	created                      *program
+	created, next                *program
 	id, kind, uri, version, code *program
 }
 

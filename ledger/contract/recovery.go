@@ -183,7 +183,7 @@ func probeHTTP(p section, c *Contract) *Query {
 		return nil
 	}
 	h := p.sub("http", []string{
-		"url", "headers", "pending", "rejected", "ambiguous", "found", "not_accepted", "not_accepted_final", "not_found", "observed", "result",
+		"url", "headers", "pending", "rejected", "ambiguous", "found", "not_accepted", "not_accepted_final", "not_found", "observed", "result", "next",
 	})
 	if node.Kind != yaml.MappingNode || len(node.Content) == 0 { // has been told
 		return nil
@@ -197,6 +197,7 @@ func probeHTTP(p section, c *Contract) *Query {
 	}
 	observed(h, q)
 	result(h, q)
+	q.next = h.expression("next", answerTerms, asReference)
 	return q
 }
 
