@@ -24,7 +24,7 @@ import (
 const serviceConfig = `{
 	"loadBalancingConfig": [{"round_robin": {}}],
 	"methodConfig": [{
-		"name": [{"service": "opsledger.v1.LedgerService"}],
+		"name": [{"service": "opsledger.v1.LedgerService"}, {"service": "opsledger.v1.OperatorService"}],
 		"retryPolicy": {
 			"maxAttempts": 4,
 			"initialBackoff": "0.1s",
@@ -77,6 +77,17 @@ type Ledger struct {
 // Dial prepares mutual TLS 1.3 to the ledger. It reads the files but waits for no connection, so that services can start in
 // any order: a ledger that cannot be reached is an error of [Do]. An error names the setting, or the file that cannot be read.
 func Dial(ctx context.Context, c Config) (*Ledger, error) {
+	connection, err := Connect(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	l := New(connection, c.Options)
+	l.closer = connection
+	return l, nil
+}
+
+// Connect is Dial without the SDK: the connection alone, for the ledger's other services. Whoever calls it closes it; Options don't count.
+func Connect(ctx context.Context, c Config) (*grpc.ClientConn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("dial ledger: %w", err)
 	}
@@ -118,9 +129,7 @@ func Dial(ctx context.Context, c Config) (*Ledger, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dial ledger: endpoint: %w", err)
 	}
-	l := New(connection, c.Options)
-	l.closer = connection
-	return l, nil
+	return connection, nil
 }
 
 // New uses a connection that the caller made and closes. Whoever makes one must retry nothing but UNAVAILABLE on it.

@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command ledgerctl is the client of the ledger for people: so far its demonstration.
+// Command ledgerctl is the client of the ledger for people: what waits for them, what is known of an operation, their decisions, and
+// the demonstration.
 //
 // Data goes to standard output, talk to standard error. The exit code says how it ended: 0 as it should; 1 error, also a
-// demonstration whose counts are wrong; 2 usage; 7 the ledger cannot be reached.
+// demonstration whose counts are wrong; 2 usage; 3 no such operation, or not for this caller; 4 the operation stands otherwise than the
+// command supposes; 5 the outcome is unknown; 6 a person has it, or another one is needed; 7 the ledger cannot be reached.
 //
-// It depends on the SDK (client), cobra, and for the demonstration on the service of test/target; everything it knows of operations
-// it learns over the ledger's RPCs.
+// It depends on the SDK (client), the contract's generated code (gen), cobra, and for the demonstration on the service of
+// test/target; everything it knows of operations it learns over the ledger's RPCs.
 package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 )
 
 func main() {
@@ -28,26 +29,31 @@ func main() {
 	err := run(ctx, os.Args[1:], os.Environ(), os.Stdin, os.Stdout, os.Stderr)
 	stop()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "ledgerctl:", err)
+		fmt.Fprintln(os.Stderr, "ledgerctl:", plainLines(err.Error()))
 	}
 	os.Exit(exitCode(err))
 }
 
 // run is the program: it reads arguments, environment and standard input of nobody but its caller.
 func run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	return program{env: env, now: time.Now, newID: uuid.NewString}.run(ctx, args, stdin, stdout, stderr)
+}
+
+// program is what commands need of the process around them.
+type program struct {
+	env   []string
+	now   func() time.Time
+	newID func() string // draws the ids of commands
+}
+
+func (p program) run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	root := &cobra.Command{
 		Use:           "ledgerctl",
 		Short:         "See what the ledger knows of operations, and watch it at work",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				fmt.Fprintln(cmd.ErrOrStderr(), cmd.UsageString())
-				return usageError{errors.New("say what to do: name one of the commands")}
-			}
-			return usageError{errors.New("no such command: see ledgerctl --help")}
-		},
+		RunE:          group,
 	}
 	root.SetArgs(args)
 	root.SetIn(stdin)
@@ -56,7 +62,7 @@ func run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stder
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w: see %s --help", err, cmd.CommandPath())}
 	})
-	root.AddCommand(demoCommand(env), versionCommand())
+	root.AddCommand(p.queueCommand(), p.opCommand(), p.toolCommand(), demoCommand(p.env), versionCommand())
 	return root.ExecuteContext(ctx)
 }
 
@@ -66,39 +72,4 @@ func noArguments(cmd *cobra.Command, args []string) error {
 		return usageError{fmt.Errorf("%s takes no arguments: see %[1]s --help", cmd.CommandPath())}
 	}
 	return nil
-}
-
-// The exit codes.
-const (
-	exitOK          = 0
-	exitError       = 1
-	exitUsage       = 2
-	exitUnavailable = 7
-)
-
-// usageError is a command line that cannot be understood.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
-// unavailableError is a ledger that cannot be reached.
-type unavailableError struct{ error }
-
-func (e unavailableError) Unwrap() error { return e.error }
-
-func exitCode(err error) int {
-	var (
-		usage       usageError
-		unavailable unavailableError
-	)
-	switch {
-	case err == nil:
-		return exitOK
-	case errors.As(err, &usage):
-		return exitUsage
-	case errors.As(err, &unavailable), status.Code(err) == codes.Unavailable:
-		return exitUnavailable
-	default:
-		return exitError
-	}
 }
