@@ -22,6 +22,8 @@ const (
 	// firstLookup and longestLookup are how long one Lookup may wait.
 	firstLookup   = time.Second
 	longestLookup = 10 * time.Second
+	// leastLookup is the time that one must have left: a ledger refuses what it can hardly answer in time.
+	leastLookup = 75 * time.Millisecond
 	// firstPause and maxPause are the pauses between attempts to reach somebody.
 	firstPause = 100 * time.Millisecond
 	maxPause   = 2 * time.Second
@@ -149,6 +151,10 @@ func (c *claims) look(ctx context.Context, answer *opsledgerv1.ClaimResponse) bo
 	_, stood := reasonOf(answer)
 	until := c.ledger.now() + stood.GetRetryAfter().AsDuration()
 	for n := 0; ; n++ {
+		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < leastLookup {
+			<-ctx.Done()
+			return false
+		}
 		wait := grownFrom(firstLookup, n, longestLookup)
 		if stood.GetRetryAfter() != nil {
 			wait = max(min(wait, until-c.ledger.now()), 0)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -228,5 +229,42 @@ func TestUsedUpClaimID(t *testing.T) {
 		if err == nil || len(ids) != want || len(f.claims) != want {
 			t.Errorf("%s: %v after %d claims under %d ids, want %d", reason, err, len(f.claims), len(ids), want)
 		}
+	}
+}
+
+// What the ledger would refuse for want of time is not asked: refusals are logged there, and look like a fault.
+func TestNothingIsAskedAtTheVeryEnd(t *testing.T) {
+	waiting := &opsledgerv1.Wait{Reason: opsledgerv1.WaitReason_WAIT_REASON_LEASE_HELD}
+	f := &fakeLedger{
+		claim: func(context.Context, *opsledgerv1.ClaimRequest) (*opsledgerv1.ClaimResponse, error) {
+			return &opsledgerv1.ClaimResponse{
+				Operation: operation(opsledgerv1.State_STATE_PROCESSING), Outcome: &opsledgerv1.ClaimResponse_InProgress{InProgress: waiting},
+			}, nil
+		},
+		lookup: func(*opsledgerv1.LookupRequest) (*opsledgerv1.LookupResponse, error) { // at once, as one that drains
+			return &opsledgerv1.LookupResponse{
+				Operation: operation(opsledgerv1.State_STATE_PROCESSING), NextAction: opsledgerv1.NextAction_NEXT_ACTION_WAIT,
+				Outcome: &opsledgerv1.LookupResponse_Waiting{Waiting: waiting},
+			}, nil
+		},
+	}
+	var asked, late atomic.Int32
+	l := serve(t, f, grpc.UnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		if info.FullMethod == opsledgerv1.LedgerService_Lookup_FullMethodName {
+			asked.Add(1)
+			if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) < leastLookup/2 {
+				late.Add(1)
+			}
+		}
+		return handler(ctx, req)
+	}))
+	var runs atomic.Int32
+	e := creating(&runs, fine)
+	e.Wait = 320 * time.Millisecond
+	if _, err := Do(t.Context(), l, e, intent, request{}); err != nil || runs.Load() != 0 {
+		t.Fatal(err)
+	}
+	if asked.Load() == 0 || late.Load() > 0 {
+		t.Errorf("asked %d times, of which %d with hardly any time left", asked.Load(), late.Load())
 	}
 }
