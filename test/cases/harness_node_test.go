@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -127,16 +128,24 @@ func launch(t *testing.T, e *env, o nodeOptions) *node {
 	return n
 }
 
-// freeAddr asks the system for an address that nobody uses now.
+// freeAddr is an address that nobody uses now, below the ports that the system gives to outgoing connections: a process that is started again
+// finds it free.
 func freeAddr(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	const lowest, most = 15_000, 15_000
+	for range 100 {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", lowest+(firstPort+suite.ports.Add(1))%most))
+		if err == nil {
+			defer l.Close()
+			return l.Addr().String()
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatal("no port is free")
+	return ""
 }
+
+// firstPort lets test binaries that run at the same time begin elsewhere.
+var firstPort = rand.Int64N(1 << 20)
 
 // run starts the process and waits until it is ready.
 func (n *node) run(t testing.TB) {

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -136,6 +137,19 @@ func (e *env) row(t testing.TB, operation string) columns {
 func (e *env) history(t testing.TB, operation string) []columns {
 	t.Helper()
 	return e.rows(t, "SELECT * FROM events WHERE operation_id = $1 ORDER BY sequence", e.id(t, operation))
+}
+
+// instant is a column's time.
+func (c columns) instant(t testing.TB, column string) time.Time {
+	t.Helper()
+	if us, err := strconv.ParseInt(c[column], 10, 64); err == nil {
+		return time.UnixMicro(us)
+	}
+	at, err := time.Parse(time.RFC3339Nano, c[column])
+	if err != nil {
+		t.Fatalf("the column %s has no time: %v", column, err)
+	}
+	return at
 }
 
 // downstreamKey is the column as a grant has it: PostgreSQL keeps it as a uuid.

@@ -18,12 +18,14 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -39,7 +41,14 @@ import (
 // patience bounds every single wait of a test on a loaded machine. None is expected to take so long.
 const patience = 30 * time.Second
 
+// atOnce is how many subtests run at a time of those that say so: they mostly wait.
+const atOnce = 12
+
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", strconv.Itoa(atOnce)); err != nil {
+		panic(err)
+	}
 	code := pgtest.Main(m)
 	if err := suite.close(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -57,6 +66,7 @@ type shared struct {
 	environments map[string]*env
 	nodes        []*node
 	count        atomic.Int64 // of nodes, stores and unique names
+	ports        atomic.Int64
 }
 
 // dir returns the directory of everything that outlives one test.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command cases runs the numbered cases: faults that others really had, as tests of this ledger over every store. It prints one line
-// for each case, test and store, and fails for a case without a test on one of the stores, for a skip and for a failure.
+// for each case, test and store, then the tables that tests have logged, and fails for a case without a test on one of the stores, for a skip and for a failure.
 //
 // The tests are TestCxx/STORE/..., or TestCxxPart/STORE/... for a part of a case, in this folder; they drive real ledgerd processes with real mTLS.
 package main
@@ -25,7 +25,7 @@ import (
 var served = map[string]string{
 	"C07": "whole", "C09": "whole", "C11": "whole", "C12": "whole", "C14": "whole", "C16": "whole", "C22": "whole", "C24": "whole", "C37": "whole", "C39": "whole",
 	"C41": "whole", "C01": "whole", "C43": "whole", "C47": "whole", "C50": "whole", "C53": "whole", "C69": "whole",
-	"C26": "whole", "C35": "without recovery", "C63": "recovery at two of its points", "C67": "without recovery",
+	"C26": "whole", "C35": "without recovery", "C63": "whole", "C67": "without recovery",
 	"C44": "from Go", "C49": "without its query",
 }
 
@@ -54,12 +54,12 @@ func run(only string, stdout, stderr io.Writer) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	rows, failures, err := read(out)
+	rows, tables, failures, err := read(out)
 	if err != nil {
 		return err
 	}
 	_ = cmd.Wait() // a failed test is in the rows; a package that does not build is the absence of all
-	return errors.Join(report(stdout, rows, only), notBlank(stdout, failures))
+	return errors.Join(report(stdout, rows, only), notBlank(stdout, tables), notBlank(stdout, failures))
 }
 
 func notBlank(w io.Writer, failures string) error {
@@ -67,11 +67,14 @@ func notBlank(w io.Writer, failures string) error {
 	return err
 }
 
-// read collects the results of leaf tests, and what the failed ones printed.
-func read(r io.Reader) (rows []row, failures string, err error) {
+// tableMark begins the lines of tables in the logs of tests.
+const tableMark = "| "
+
+// read collects the results of leaf tests, the lines of tables, and what the failed ones printed.
+func read(r io.Reader) (rows []row, tables, failures string, err error) {
 	output := map[string]*strings.Builder{}
 	results := map[string]string{}
-	var all strings.Builder
+	var all, lines strings.Builder
 	in := bufio.NewScanner(r)
 	in.Buffer(nil, 1<<20)
 	for in.Scan() {
@@ -85,6 +88,10 @@ func read(r io.Reader) (rows []row, failures string, err error) {
 				output[e.Test] = &strings.Builder{}
 			}
 			output[e.Test].WriteString(e.Output)
+			if line := strings.TrimSpace(e.Output); strings.HasPrefix(line, tableMark) {
+				_, store, _ := strings.Cut(e.Test, "/")
+				fmt.Fprintf(&lines, "%s  %-8s  %s\n", strings.TrimPrefix(e.Test[:min(len(e.Test), len("TestC01"))], "Test"), store, strings.TrimPrefix(line, tableMark))
+			}
 		case "pass", "fail", "skip":
 			results[e.Test] = e.Action
 		}
@@ -97,7 +104,7 @@ func read(r io.Reader) (rows []row, failures string, err error) {
 			rows = append(rows, split(name, results[name]))
 		}
 	}
-	return rows, all.String(), in.Err()
+	return rows, lines.String(), all.String(), in.Err()
 }
 
 // leaf: a test without subtests, or one that failed by itself.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -62,6 +63,9 @@ const askedContracts = `tools:
     recovery: {method: regrant, effect_within: 4s}
 `
 
+// askedEffectWithin is the effect_within of those that can be asked.
+const askedEffectWithin = 4 * time.Second
+
 // recovering is a store with its target, and how a ledgerd is told to ask that.
 type recovering struct {
 	*env
@@ -69,19 +73,23 @@ type recovering struct {
 	args []string
 }
 
-func newRecovering(t *testing.T, store string, own bool) recovering {
+// newRecovering starts a target, and a ledgerd that recovers unless the options say otherwise.
+func newRecovering(t *testing.T, store string, o nodeOptions) recovering {
+	t.Helper()
+	return newRecoveringBy(t, store, askedContracts, o)
+}
+
+// newRecoveringBy is newRecovering with contracts in which URL stands for the target's.
+func newRecoveringBy(t *testing.T, store, contracts string, o nodeOptions) recovering {
 	t.Helper()
 	r := recovering{ft: startTarget(t, target.Payments)}
 	path := filepath.Join(t.TempDir(), "contracts.yaml")
-	if err := os.WriteFile(path, []byte(strings.ReplaceAll(askedContracts, "URL", r.ft.URL())), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(strings.ReplaceAll(contracts, "URL", r.ft.URL())), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	r.args = []string{"--contracts", path, "--probe-allow", "127.0.0.1"}
-	serving := append([]string{"--recovery", "on"}, r.args...)
-	if own {
-		serving[1] = "off"
-	}
-	r.env = fresh(t, store, nodeOptions{args: serving})
+	o.args = slices.Concat([]string{"--recovery", "on"}, r.args, o.args)
+	r.env = fresh(t, store, o)
 	return r
 }
 
@@ -98,87 +106,17 @@ func (r recovering) settles(t *testing.T, operation string, state pb.State, cust
 	return op
 }
 
-// errand is an effect to be made by worker processes.
-func (r recovering) errand(t *testing.T, tool string) errand {
-	t.Helper()
-	return errand{Ledger: sdkConfig(t, r.node.grpcAddr, billing), Target: r.ft.URL(), Tool: tool, Task: unique(t), Decided: time.Now(), Lease: 2 * time.Second}
-}
-
-// die runs a worker process that is killed after its claim, or after the target has answered.
-func (e errand) die(t *testing.T, sent bool) (operation, key string) {
-	t.Helper()
-	w := e.start(t)
-	words := w.hear(t, "claimed")
-	if sent {
-		w.goOn(t)
-		w.hear(t, "answered")
-	}
-	w.kill(t)
-	return words[0], words[1]
-}
-
-// C63 with recovery, at two of its points: workers die, and nobody comes again. The loop finds out what has become of their effects, or leaves it to people.
-func TestC63Recovered(t *testing.T) {
+// An idempotent tool needs no query: once what was sent can take effect no more, it may be claimed again.
+func TestRecoveryByRegrant(t *testing.T) {
 	for _, store := range stores {
 		t.Run(store, func(t *testing.T) {
-			r := newRecovering(t, store, false)
-			t.Run("killed after the target answered", func(t *testing.T) {
-				t.Parallel()
-				work := r.errand(t, "card.charge")
-				operation, key := work.die(t, true)
-				r.settles(t, operation, pb.State_STATE_COMPLETED, pb.Custody_CUSTODY_AUTOMATION, 0)
-				charge := r.ft.account(t).Created(target.Payments, key)
-				if got := work.start(t).finish(t); len(charge) != 1 || got != "done "+charge[0] {
-					t.Errorf("a new worker ended with %q, the target has %v", got, charge)
-				}
-				r.ft.wantAccount(t, target.Payments, key, 1, 1)
-			})
-			t.Run("killed before it was sent", func(t *testing.T) {
-				t.Parallel()
-				work := r.errand(t, "card.charge")
-				operation, key := work.die(t, false)
-				op := r.settles(t, operation, pb.State_STATE_RECEIVED, pb.Custody_CUSTODY_AUTOMATION, 0)
-				if since := op.GetUpdateTime().AsTime().Sub(op.GetCreateTime().AsTime()); since < 6*time.Second {
-					t.Errorf("absence was believed %v after the grant, before its settle time", since)
-				}
-				w := work.start(t)
-				w.hear(t, "claimed")
-				w.goOn(t)
-				w.hear(t, "answered")
-				w.goOn(t)
-				if got := w.finish(t); !strings.HasPrefix(got, "done ") {
-					t.Errorf("the repeat ended with %q", got)
-				}
-				if n := r.node.dial(t, billing).view(t, operation).GetAttempts(); n != 2 {
-					t.Errorf("there were %d grants, want two", n)
-				}
-				r.ft.wantAccount(t, target.Payments, key, 1, 1)
-			})
-			for _, sent := range []bool{false, true} {
-				t.Run(fmt.Sprintf("nobody can be asked, sent %v", sent), func(t *testing.T) {
-					t.Parallel()
-					work := r.errand(t, "mail.send")
-					operation, key := work.die(t, sent)
-					r.settles(t, operation, pb.State_STATE_UNKNOWN, pb.Custody_CUSTODY_QUEUED, pb.QueueReason_QUEUE_REASON_NO_METHOD)
-					if got := work.start(t).finish(t); got != "unknown" {
-						t.Errorf("a new worker ended with %q", got)
-					}
-					effects := 0
-					if sent {
-						effects = 1
-					}
-					r.ft.wantAccount(t, target.Messages, key, effects, effects)
-				})
-			}
-			t.Run("a repeat is harmless", func(t *testing.T) {
-				t.Parallel()
-				w := r.node.dial(t, billing)
-				claim := request("file.put", unique(t), "K", `{"path":"a"}`)
-				operation := w.grant(t, claim).GetOperationId()
-				w.markUnknown(t, operation, claim.GetClaimId())
-				r.settles(t, operation, pb.State_STATE_RECEIVED, pb.Custody_CUSTODY_AUTOMATION, 0)
-				w.grant(t, again(claim))
-			})
+			r := newRecovering(t, store, nodeOptions{})
+			w := r.node.dial(t, billing)
+			claim := request("file.put", unique(t), "K", `{"path":"a"}`)
+			operation := w.grant(t, claim).GetOperationId()
+			w.markUnknown(t, operation, claim.GetClaimId())
+			r.settles(t, operation, pb.State_STATE_RECEIVED, pb.Custody_CUSTODY_AUTOMATION, 0)
+			w.grant(t, again(claim))
 		})
 	}
 }
@@ -187,7 +125,7 @@ func TestC63Recovered(t *testing.T) {
 func TestRecoveryWithoutAnAnswer(t *testing.T) {
 	for _, store := range stores {
 		t.Run(store, func(t *testing.T) {
-			r := newRecovering(t, store, false)
+			r := newRecovering(t, store, nodeOptions{})
 			if err := r.ft.Server.SetKnobs(target.Payments, target.QueryDown(), target.ScaleBug().Times(1)); err != nil {
 				t.Fatal(err)
 			}
@@ -223,7 +161,7 @@ func TestRecoveryWithoutAnAnswer(t *testing.T) {
 func TestRecoveryByTwo(t *testing.T) {
 	for _, store := range stores {
 		t.Run(store, func(t *testing.T) {
-			r := newRecovering(t, store, true)
+			r := newRecovering(t, store, nodeOptions{args: []string{"--recovery", "off"}})
 			loops := []*node{r.start(t, nodeOptions{recovers: true, args: r.args})}
 			if store != "sqlite" {
 				loops = append(loops, r.start(t, nodeOptions{recovers: true, args: r.args}))
@@ -262,7 +200,7 @@ func TestRecoveryByTwo(t *testing.T) {
 func TestC26Recovered(t *testing.T) {
 	for _, store := range stores {
 		t.Run(store, func(t *testing.T) {
-			r := newRecovering(t, store, false)
+			r := newRecovering(t, store, nodeOptions{})
 			for range map[string]int{"postgres": 2}[store] { // one file has one process that serves
 				r.start(t, nodeOptions{recovers: true, args: r.args})
 			}
@@ -309,7 +247,7 @@ func TestC26Recovered(t *testing.T) {
 func TestC01Recovered(t *testing.T) {
 	for _, store := range stores {
 		t.Run(store, func(t *testing.T) {
-			r := newRecovering(t, store, false)
+			r := newRecovering(t, store, nodeOptions{})
 			if err := r.ft.Server.SetKnobs(target.Tickets, target.AcceptHang(10*time.Second).Times(1)); err != nil {
 				t.Fatal(err)
 			}
