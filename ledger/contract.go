@@ -86,12 +86,12 @@ type Contract struct {
 	RetainHistory   time.Duration
 	RetainTombstone time.Duration
 
-	// Compensation is the tool that undoes this one; empty: none is declared. What follows is declared with it, by the tool that is undone.
+	// Compensation is the tool that undoes this one; empty: none is declared, and any may.
 	Compensation Tool
-	// PerOriginal bounds compensations of one original; FreshFor is how long a check of its resource counts.
-	PerOriginal int
-	FreshFor    time.Duration
-	// RequireUnchanged: the resource must be as the original left it.
+	// What follows is about this tool where it undoes others, who declare it. PerOriginal bounds compensations of one original; FreshFor is how
+	// long a check of its resource counts; RequireUnchanged: the resource must be as the original left it.
+	PerOriginal      int
+	FreshFor         time.Duration
 	RequireUnchanged bool
 
 	// SecondPerson: a resolution needs another person's approval within ProposalExpires.

@@ -17,7 +17,7 @@ type Related struct {
 	OriginalContract *Contract
 	// OriginalIrreversible: the original's tool has no compensation.
 	OriginalIrreversible bool
-	// OtherCompensations of the original that are neither failed nor retired.
+	// OtherCompensations of the original that may have had an effect.
 	OtherCompensations []OperationID
 	Dependencies       []Operation
 	UnknownSiblings    []OperationID

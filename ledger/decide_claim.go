@@ -249,9 +249,11 @@ func (d *decision) originalGuard() (Wait, error) {
 		}
 		return Wait{}, nil
 	}
-	switch {
+	switch c := d.rel.OriginalContract; {
 	case d.rel.OriginalIrreversible:
 		return Wait{}, &Refusal{Err: ErrNotReversible, Other: []OperationID{o.ID}}
+	case c != nil && c.Compensation != "" && c.Compensation != n.Tool:
+		return Wait{}, InvalidField("relation", "must come from the tool that undoes the original's, by that one's contract")
 	case o.State == Failed || o.State == Retired:
 		return Wait{}, &Refusal{Err: ErrOriginalHasNoEffect, Other: []OperationID{o.ID}}
 	case len(d.rel.OtherCompensations) >= d.c.PerOriginal:

@@ -186,11 +186,18 @@ func (l *Ledger) decide(ctx context.Context, reads ReadSet, prepare func(View) (
 			if err != nil {
 				return Change{}, err
 			}
+			if err := complete(v, reads, cmd); err != nil {
+				return Change{}, err
+			}
 			var change Change
-			change, answer, err = Decide(v.Current, l.relatedTo(v, cmd, contract), cmd, contract, v.Now)
+			change, answer, err = Decide(v.Current, l.relatedTo(v, reads, cmd, contract), cmd, contract, v.Now)
 			changed = change.Next != nil
 			return change, err
 		})
+		if more := (*unread)(nil); errors.As(err, &more) {
+			reads.Related = slices.Concat(reads.Related, more.ids)
+			continue
+		}
 		if lacking := (*Lacking)(nil); errors.As(err, &lacking) {
 			if err := lacking.Fetch(ctx); err != nil {
 				return Answer{}, err
@@ -214,24 +221,54 @@ func (l *Ledger) decide(ctx context.Context, reads ReadSet, prepare func(View) (
 	return Answer{}, &Refusal{Err: ErrStoreUnavailable, RetryAfter: time.Second}
 }
 
-// relatedTo turns what was read into what a decision needs.
-func (l *Ledger) relatedTo(v View, cmd Command, own Contract) Related {
-	rel := Related{Timeline: v.Timeline, Watermark: v.Watermark, Prior: v.Prior, UnknownSiblings: v.UnknownSiblings, Owners: v.Owners}
-	rel.ToolSaturated = own.MaxUnknown > 0 && v.Unknowns >= own.MaxUnknown
-	var deps []OperationID
-	var original OperationID
+// unread ends a decision that needs operations which only what was read could name: they are read, too, and it is decided anew. The original's row
+// names all its compensations, and one more is a change of that row, by which a write that has missed it is lost.
+type unread struct{ ids []OperationID }
+
+func (u *unread) Error() string { return "more has to be read" }
+
+// others are the compensations of the same original.
+func others(v View, reads ReadSet, original OperationID) []OperationID {
+	return without(v.Related[original].CompensatedBy, []OperationID{reads.ID})
+}
+
+// complete tells what has to be read besides.
+func complete(v View, reads ReadSet, cmd Command) error {
+	_, compensates, _ := relations(v, cmd)
+	if missing := without(others(v, reads, compensates), reads.Related); len(missing) > 0 {
+		return &unread{missing}
+	}
+	return nil
+}
+
+// relations of the operation that a Claim or Start may grant.
+func relations(v View, cmd Command) (dependsOn []OperationID, compensates, corrects OperationID) {
 	switch c := cmd.(type) {
 	case Claim:
-		deps, original = c.DependsOn, firstOf(c.Compensates, c.Corrects)
+		return c.DependsOn, c.Compensates, c.Corrects
 	case Start:
-		deps, original = v.Current.DependsOn, firstOf(v.Current.Compensates, v.Current.Corrects)
+		return v.Current.DependsOn, v.Current.Compensates, v.Current.Corrects
+	default:
+		return nil, OperationID{}, OperationID{}
 	}
+}
+
+// relatedTo turns what was read into what a decision needs.
+func (l *Ledger) relatedTo(v View, reads ReadSet, cmd Command, own Contract) Related {
+	rel := Related{Timeline: v.Timeline, Watermark: v.Watermark, Prior: v.Prior, UnknownSiblings: v.UnknownSiblings, Owners: v.Owners}
+	rel.ToolSaturated = own.MaxUnknown > 0 && v.Unknowns >= own.MaxUnknown
+	deps, compensates, corrects := relations(v, cmd)
 	for _, id := range deps {
 		rel.Dependencies = append(rel.Dependencies, v.Related[id])
 	}
-	if op, ok := v.Related[original]; ok {
+	if op, ok := v.Related[firstOf(compensates, corrects)]; ok {
 		contract, _ := l.contracts.Contract(op.Tool)
-		rel.Original, rel.OriginalContract = &op, &contract
+		rel.Original, rel.OriginalContract, rel.OriginalIrreversible = &op, &contract, contract.Irreversible
+	}
+	for _, id := range others(v, reads, compensates) {
+		if op, ok := v.Related[id]; ok && op.counts() {
+			rel.OtherCompensations = append(rel.OtherCompensations, id)
+		}
 	}
 	return rel
 }

@@ -271,6 +271,18 @@ func (o *Operation) LeaseAlive(now time.Time) bool { return o.Grant.LeaseUntil.A
 // EverStarted reports whether something may ever have been sent.
 func (o *Operation) EverStarted() bool { return !o.FirstStart.IsZero() }
 
+// counts: it has, or may have, an effect. A failure that was contradicted may, until a person has looked at it.
+func (o *Operation) counts() bool {
+	switch o.State {
+	case Failed:
+		return o.NeedsAttention
+	case Retired:
+		return o.Detail.RetiredFrom != Failed
+	default:
+		return true
+	}
+}
+
 // Clone returns a copy that shares nothing that can be changed.
 func (o Operation) Clone() Operation {
 	c := o

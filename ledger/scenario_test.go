@@ -28,12 +28,6 @@ type namedSystem struct {
 	make func(*testing.T, declared) system
 }
 
-// decideOnly names the files that the service can't run yet, and why.
-var decideOnly = map[string]string{
-	"t17-two-refunds.txt":              "the service does not yet read the other compensations of an original",
-	"y14-quarantined-compensation.txt": "the service does not yet read the other compensations of an original",
-}
-
 // TestScenarios runs every file of testdata/scenarios. Their expectations are written by hand against the state table: the flag that
 // would rewrite them fails the test instead.
 func TestScenarios(t *testing.T) {
@@ -49,9 +43,6 @@ func TestScenarios(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
 			for _, s := range systems {
 				t.Run(s.name, func(t *testing.T) {
-					if why, ok := decideOnly[filepath.Base(file)]; ok && s.name != "decide" {
-						t.Skip(why)
-					}
 					contracts := declared{}
 					runScenario(t, file, newScript(s.make(t, contracts), contracts))
 				})

@@ -51,7 +51,8 @@ func TestEveryKeyReachesTheContract(t *testing.T) {
 	want.CheckConcurrency, want.ChecksPerSecond = 3, 9
 	want.Guide = "Search the dashboard for the order id."
 	want.RetryWindow, want.RetainCompleted, want.RetainHistory, want.RetainTombstone = 48*time.Hour, 96*time.Hour, 200*time.Hour, 300*time.Hour
-	want.Compensation, want.RequireUnchanged, want.FreshFor, want.PerOriginal = "payments.refund", true, 20*time.Second, 2
+	want.Compensation = "payments.refund"
+	want.RequireUnchanged, want.FreshFor, want.PerOriginal = true, 30*time.Second, 1 // if it undid others
 	want.ApprovalExpires = 2 * time.Hour
 	want.SecondPerson, want.ProposalExpires = true, 4*time.Hour
 	want.Attributes = []string{"order_id"}
@@ -69,6 +70,9 @@ func TestEveryKeyReachesTheContract(t *testing.T) {
 	want.Version = got.Version
 	if diff := cmp.Diff(want, got); diff != "" || !declared {
 		t.Errorf("declared %v, contract (-want +got):\n%s", declared, diff)
+	}
+	if u, _ := set.Contract("payments.refund"); !u.RequireUnchanged || u.FreshFor != 20*time.Second || u.PerOriginal != 2 {
+		t.Errorf("who undoes it has %+v", u)
 	}
 	if !set.Strict() {
 		t.Error("strict is not on")
@@ -158,4 +162,21 @@ func ExampleParse() {
 	_, err := Parse("contracts.yaml", []byte("tools:\n  mail.send:\n    effect: unsafe\n    send_within: 30\n"))
 	fmt.Println(err)
 	// Output: contracts.yaml:4: mail.send: send_within must be a number with its unit; write for example 30s, 10m or 24h
+}
+
+// Who undoes has one contract, and those that it undoes say what they want of it: the strictest holds, also where it has no contract of its own.
+func TestWhatIsWantedOfWhoeverUndoes(t *testing.T) {
+	set := parsed(t, `tools:
+  a: {effect: unsafe, compensation: {tool: undo, require_unchanged: false, fresh_for: 20s, per_original: 3}}
+  b: {effect: unsafe, recovery: {inspect: {grpc: {target: "b.test:1"}}}, compensation: {tool: undo, fresh_for: 10s, per_original: 5}}
+  c: {effect: unsafe, compensation: {tool: other, require_unchanged: false, fresh_for: 5s}}
+  other: {effect: unsafe}`)
+	for tool, want := range map[ledger.Tool]undoing{
+		"undo": {true, 10 * time.Second, 3}, "other": {false, 5 * time.Second, 1}, "a": {true, 30 * time.Second, 1},
+	} {
+		c, _ := set.Contract(tool)
+		if got := (undoing{c.RequireUnchanged, c.FreshFor, c.PerOriginal}); got != want {
+			t.Errorf("%s: %+v, want %+v", tool, got, want)
+		}
+	}
 }

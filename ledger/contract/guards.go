@@ -96,9 +96,9 @@ func compensation(s section, c *Contract) {
 	if node.Kind != yaml.MappingNode || len(node.Content) == 0 { // has been told
 		return
 	}
-	r.boolean("require_unchanged", &c.RequireUnchanged)
-	r.duration("fresh_for", &c.FreshFor)
-	number(r, "per_original", maxStarts, &c.PerOriginal)
+	r.boolean("require_unchanged", &c.undone.requireUnchanged)
+	r.duration("fresh_for", &c.undone.freshFor)
+	number(r, "per_original", maxStarts, &c.undone.perOriginal)
 	c.compensationAt = r.where("tool")
 	tool := r.fields["tool"]
 	switch {
@@ -115,9 +115,9 @@ func compensation(s section, c *Contract) {
 	switch {
 	case c.Irreversible:
 		s.judge(node, "compensation is for what can be undone, and the tool is irreversible; remove one of the two (what is irreversible is corrected, with approval)")
-	case c.RequireUnchanged && c.Inspect == nil:
+	case c.undone.requireUnchanged && c.Inspect == nil:
 		s.judge(r.where("require_unchanged"), "compensation.require_unchanged needs recovery.inspect, which asks whether the resource is still as it was left; write one, or require_unchanged: false")
-	case c.FreshFor < time.Second:
+	case c.undone.freshFor < time.Second:
 		s.judge(r.where("fresh_for"), "compensation.fresh_for must be at least 1s: the compensation has to be claimed while the look at its resource counts")
 	}
 }

@@ -152,6 +152,7 @@ func (p *parser) together() {
 		if c.Compensation == "" || c.Compensation == tool { // a tool that undoes itself has been told
 			continue
 		}
+		p.set.undoneBy(c)
 		r, node := p.tools[tool].reader, c.compensationAt
 		r.tool = tool
 		by, declared := p.set.tools[c.Compensation]
@@ -170,6 +171,7 @@ func (p *parser) together() {
 // contract reads what is declared about one tool.
 func (r *reader) contract(tool ledger.Tool, node *yaml.Node) Contract {
 	c := Contract{Contract: ledger.DefaultContract(tool)}
+	c.undone = undoing{c.RequireUnchanged, c.FreshFor, c.PerOriginal}
 	defer r.tell(len(r.faults))
 	said := &object{}
 	s := r.section(node, "", said, []string{

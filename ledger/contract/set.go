@@ -5,6 +5,7 @@ package contract
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"go.yaml.in/yaml/v4"
 
@@ -21,7 +22,8 @@ type Contract struct {
 	// Replay judges who may see a result; nil: whom the policy lets.
 	Replay *Rule
 
-	stored         []byte // see Encode
+	undone         undoing // by the tool that compensation names
+	stored         []byte  // see Encode
 	effective      *object
 	compensationAt *yaml.Node
 }
@@ -30,18 +32,47 @@ type Contract struct {
 type Set struct {
 	strict   bool
 	tools    map[ledger.Tool]Contract
+	undo     map[ledger.Tool]undoing
 	warnings []*Error
+}
+
+// undoing is what the tools that are undone want of the one that undoes them.
+type undoing struct {
+	requireUnchanged bool
+	freshFor         time.Duration
+	perOriginal      int
+}
+
+// strictest of what several of them want: who undoes has one contract.
+func strictest(a, b undoing) undoing {
+	return undoing{a.requireUnchanged || b.requireUnchanged, min(a.freshFor, b.freshFor), min(a.perOriginal, b.perOriginal)}
 }
 
 var _ ledger.Contracts = (*Set)(nil)
 
 // Contract in force for a tool; for one that is not declared the default, and false.
 func (s *Set) Contract(tool ledger.Tool) (ledger.Contract, bool) {
-	c, ok := s.tools[tool]
+	declared, ok := s.tools[tool]
+	c := declared.Contract
 	if !ok {
-		return ledger.DefaultContract(tool), false
+		c = ledger.DefaultContract(tool)
 	}
-	return c.Contract, true
+	if u, undoes := s.undo[tool]; undoes {
+		c.RequireUnchanged, c.FreshFor, c.PerOriginal = u.requireUnchanged, u.freshFor, u.perOriginal
+	}
+	return c, ok
+}
+
+// undoneBy notes what a tool wants of the one that undoes it.
+func (s *Set) undoneBy(c Contract) {
+	u, others := s.undo[c.Compensation]
+	if !others {
+		u = c.undone
+	}
+	if s.undo == nil {
+		s.undo = map[ledger.Tool]undoing{}
+	}
+	s.undo[c.Compensation] = strictest(u, c.undone)
 }
 
 // Declared is all that is declared about a tool; false: nothing is.
