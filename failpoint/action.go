@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -48,6 +49,28 @@ func Sleep(d time.Duration) Action {
 		case <-ctx.Done():
 			return fmt.Errorf("failpoint %s: %w", name, context.Cause(ctx))
 		}
+	})
+}
+
+// Hold makes a file, and waits until somebody has removed it or the context ends, whose error it then returns: a barrier for tests of other
+// processes.
+func Hold(path string) Action {
+	return Call(func(ctx context.Context, name Name) error {
+		err := os.WriteFile(path, nil, 0o600)
+		look := time.NewTicker(5 * time.Millisecond)
+		defer look.Stop()
+		for err == nil {
+			select {
+			case <-look.C:
+				_, err = os.Stat(path)
+			case <-ctx.Done():
+				err = context.Cause(ctx)
+			}
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return fmt.Errorf("failpoint %s: %w", name, err)
 	})
 }
 
@@ -119,9 +142,10 @@ func parse(value string) (map[Name][]Action, error) {
 }
 
 var (
-	errAction   = errors.New("the action must be panic, sleep(duration), error, exit(code), kill or off")
+	errAction   = errors.New("the action must be panic, sleep(duration), hold(path), error, exit(code), kill or off")
 	errCount    = errors.New("the count before * must be a whole number from 1")
 	errDuration = errors.New("sleep takes one duration with a unit that is not negative")
+	errPath     = errors.New("hold takes the path of a file")
 	errCode     = errors.New("exit takes a code from 0 to 125")
 )
 
@@ -149,6 +173,11 @@ func parseAction(text string) (Action, error) {
 			return Action{}, errDuration
 		}
 		act = Sleep(d)
+	case verb == "hold" && hasArgument:
+		if argument == "" {
+			return Action{}, errPath
+		}
+		act = Hold(argument)
 	case verb == "exit" && hasArgument:
 		code, err := strconv.Atoi(argument)
 		if err != nil || code < 0 || code > 125 {

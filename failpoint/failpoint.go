@@ -16,6 +16,7 @@
 //
 //	panic          panics
 //	sleep(100ms)   waits, at most until the context ends, then goes on
+//	hold(PATH)     makes the file, and goes on when somebody has removed it, or the context ends
 //	error          returns an error that is ErrInjected
 //	exit(3)        ends the process with that code, without deferred calls
 //	kill           ends the process by SIGKILL

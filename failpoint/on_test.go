@@ -10,6 +10,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -79,6 +80,29 @@ func TestEnvironmentOfAProcess(t *testing.T) {
 	}
 }
 
+// TestHold: it goes on when the file that it made has been removed, and no longer than its context allows.
+func TestHold(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "held")
+	defer Enable(RPCClaimAfterCommit, Hold(path))()
+	ended := make(chan error, 1)
+	go func() { ended <- Hit(t.Context(), RPCClaimAfterCommit) }()
+	for os.Remove(path) != nil {
+		select {
+		case err := <-ended:
+			t.Fatalf("it did not hold: %v", err)
+		case <-time.After(time.Millisecond):
+		}
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("when the file was removed: %v", err)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := Hit(over, RPCClaimAfterCommit); !errors.Is(err, context.Canceled) {
+		t.Errorf("when the context had ended: %v", err)
+	}
+}
+
 func TestParse(t *testing.T) {
 	const p = string(RPCClaimAfterCommit)
 	tests := []struct {
@@ -94,6 +118,8 @@ func TestParse(t *testing.T) {
 		{name: "bare number as duration", value: p + "=sleep(100)", want: errDuration},
 		{name: "negative duration", value: p + "=sleep(-1s)", want: errDuration},
 		{name: "sleep without argument", value: p + "=sleep", want: errAction},
+		{name: "hold without a file", value: p + "=hold()", want: errPath},
+		{name: "hold without argument", value: p + "=hold", want: errAction},
 		{name: "error with argument", value: p + "=error(x)", want: errAction},
 		{name: "open bracket", value: p + "=sleep(1s", want: errAction},
 		{name: "code out of range", value: p + "=exit(300)", want: errCode},

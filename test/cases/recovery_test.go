@@ -20,6 +20,7 @@ import (
 
 // askedContracts let the loop ask the target at a URL. Windows are as short as a test can wait.
 const askedContracts = `tools:
+  ticket.get: {effect: read}
   ticket.create:
     effect: unsafe
     lease: {default: 2s, max: 4s, total: 4s}
@@ -82,12 +83,18 @@ func newRecovering(t *testing.T, store string, o nodeOptions) recovering {
 // newRecoveringBy is newRecovering with contracts in which URL stands for the target's.
 func newRecoveringBy(t *testing.T, store, contracts string, o nodeOptions) recovering {
 	t.Helper()
-	r := recovering{ft: startTarget(t, target.Payments)}
+	ft := startTarget(t, target.Payments)
+	return recoveringAt(t, store, ft, strings.ReplaceAll(contracts, "URL", ft.URL()), o)
+}
+
+// recoveringAt is newRecovering with a target that runs, and the contracts.
+func recoveringAt(t *testing.T, store string, ft double, contracts string, o nodeOptions) recovering {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "contracts.yaml")
-	if err := os.WriteFile(path, []byte(strings.ReplaceAll(contracts, "URL", r.ft.URL())), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(contracts), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r.args = []string{"--contracts", path, "--probe-allow", "127.0.0.1"}
+	r := recovering{ft: ft, args: []string{"--contracts", path, "--probe-allow", "127.0.0.1"}}
 	o.args = slices.Concat([]string{"--recovery", "on"}, r.args, o.args)
 	r.env = fresh(t, store, o)
 	return r
