@@ -7,9 +7,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -230,7 +232,7 @@ func refusalOf(t *testing.T, td *datadriven.TestData) error {
 func (d *desk) people(t *testing.T, td *datadriven.TestData) string {
 	t.Helper()
 	line, stdin, _ := strings.Cut(td.Input, "\n")
-	args := words(t, td, line)
+	args := shellWords(line)
 	if len(args) < 1 || args[0] != "ledgerctl" {
 		td.Fatalf(t, "a command line begins with ledgerctl")
 	}
@@ -265,9 +267,8 @@ func (d *desk) people(t *testing.T, td *datadriven.TestData) string {
 	return b.String()
 }
 
-// words splits a line as a shell does, as far as these tests need it.
-func words(t *testing.T, td *datadriven.TestData, line string) []string {
-	t.Helper()
+// shellWords splits a line as a shell does, as far as these tests need it.
+func shellWords(line string) []string {
 	var found []string
 	var b strings.Builder
 	quote, open := rune(0), false
@@ -288,9 +289,6 @@ func words(t *testing.T, td *datadriven.TestData, line string) []string {
 		default:
 			b.WriteRune(r)
 		}
-	}
-	if quote != 0 {
-		td.Fatalf(t, "a quote is open")
 	}
 	if open || b.Len() > 0 {
 		found = append(found, b.String())
@@ -319,5 +317,38 @@ func TestPeople(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestErrorsArePlain: what a ledger answers controls no terminal, as the program prints it.
+func TestErrorsArePlain(t *testing.T) {
+	d := newDesk(t)
+	d.answers["ListTools"] = []reply{{err: status.Error(codes.Internal, "bad \x1b[2J\u202e")}}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], append([]string{"tool", "list"}, d.args...)...)
+	cmd.Env = append(os.Environ(), asMain+"=1")
+	out, err := cmd.CombinedOutput()
+	if got, want := string(out), "ledgerctl: bad \\u001b[2J\\u202e\n"; err == nil || got != want {
+		t.Errorf("it printed %q, want %q (%v)", got, want, err)
+	}
+}
+
+// TestBatchIsBounded: more than the ledger takes at once is refused before anything is sent.
+func TestBatchIsBounded(t *testing.T) {
+	var lines strings.Builder
+	for n := range maxBatch + 1 {
+		fmt.Fprintf(&lines, "61aaa169-a267-8cb1-80a8-%012d@4\n", n)
+	}
+	args := []string{"op", "resolve", "--from-file", "-", "--happened", "--external-id", "M-1", "--note", "x"}
+	for _, tt := range []struct {
+		lines string
+		want  string
+	}{
+		{lines.String(), "500 operations at most"},
+		{lines.String()[:strings.LastIndexByte(strings.TrimSpace(lines.String()), '\n')], "--state-dir"}, // only the ledger is missing
+	} {
+		err := run(t.Context(), args, nil, strings.NewReader(tt.lines), io.Discard, io.Discard)
+		if err == nil || exitCode(err) != exitUsage || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%v, want %q", err, tt.want)
+		}
 	}
 }

@@ -62,7 +62,7 @@ func (s *session) refused(ctx context.Context, err error, id string, looked uint
 	case pb.ErrorReason_ERROR_REASON_STALE_VERSION:
 		end.says = "it is not any more what you looked at; nothing was done" + s.changed(ctx, id, looked) + again
 	case pb.ErrorReason_ERROR_REASON_TOO_EARLY:
-		end.says = s.tooEarly(err) + again
+		end.says = s.tooEarly(ctx, err, id) + again
 	case pb.ErrorReason_ERROR_REASON_NOT_IN_CUSTODY:
 		return s.notMine(ctx, end, id)
 	case pb.ErrorReason_ERROR_REASON_HELD_BY_OPERATOR:
@@ -98,15 +98,20 @@ func unexplained(err error) string {
 	}
 }
 
-// tooEarly says when it is not.
-func (s *session) tooEarly(err error) string {
-	const why = "too early: what was sent could still arrive, so that finding nothing proves nothing"
-	wait := retryAfter(err)
-	if wait <= 0 {
-		return why + ". The search has to begin after its settle time: look again, search again, and show the new --search-time"
+// tooEarly says when it is not: the settle time, or for a tool that states no bound what the ledger says to wait.
+func (s *session) tooEarly(ctx context.Context, err error, id string) string {
+	at := s.now().Add(retryAfter(err)).Truncate(time.Second).Add(time.Second)
+	if v, err := s.view(ctx, id); err == nil && v.GetOperation().GetSettleTime() != nil {
+		at = v.GetOperation().GetSettleTime().AsTime()
+		if lease := v.GetOperation().GetLeaseExpireTime(); lease != nil && lease.AsTime().After(at) {
+			at = lease.AsTime()
+		}
 	}
-	at := s.now().Add(wait)
-	return fmt.Sprintf("%s before %s (in %s). Then look again, search again, and show the new --search-time", why, instant(at.Truncate(time.Second)), span(wait))
+	text := "too early: what was sent could still arrive, so that finding nothing counts only of a search that begins at " + instant(at) + " or later"
+	if now := s.now(); at.After(now) {
+		return text + " (in " + span(at.Sub(now)) + "). Look again then, search, and show the new --search-time"
+	}
+	return text + ". Look again, search, and show the new --search-time"
 }
 
 // notMine says who has it.

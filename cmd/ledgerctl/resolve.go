@@ -148,26 +148,29 @@ func (s *session) resolve(ctx context.Context, t looked, d *decision, resolution
 	if err != nil {
 		return s.refused(ctx, err, t.id, t.version)
 	}
-	text, next := resolved(r.GetOperation())
-	return s.done(r, "%s (version %d)\nnext: %s", text, r.GetOperation().GetVersion(), next)
+	op := r.GetOperation()
+	text, proposed := resolved(op)
+	if proposed {
+		text += "\nanother person, if they agree: " + command(op, "approve", `--expect-version %d --note "WHAT YOU CHECKED"`, op.GetVersion())
+	}
+	return s.done(r, "%s\nnext: ledgerctl op timeline %s", text, t.id)
 }
 
-// resolved says what a decision has done, and the next command.
-func resolved(op *pb.Operation) (text, next string) {
-	next = "ledgerctl op timeline " + plain(op.GetId())
+// resolved says what a decision has done; proposed: another person has to approve it.
+func resolved(op *pb.Operation) (text string, proposed bool) {
 	switch {
 	case op.GetCustody() == pb.Custody_CUSTODY_OPERATOR:
-		return "proposed: another person has to approve it before it counts",
-			"another person: " + command(op, "approve", `--expect-version %d --note "WHAT YOU CHECKED"`, op.GetVersion())
+		text, proposed = "proposed: another person has to approve it before it counts", true
 	case op.GetState() == pb.State_STATE_COMPLETED:
-		return "recorded: it happened; callers get it as the result", next
+		text = "recorded: it happened; callers get it as the result"
 	case op.GetState() == pb.State_STATE_FAILED:
-		return "recorded: it never happened, and shall not", next
+		text = "recorded: it never happened, and shall not"
 	case op.GetState() == pb.State_STATE_RECEIVED:
-		return "recorded: it never happened; the same key may be claimed again", next
+		text = "recorded: it never happened; the same key may be claimed again"
 	default:
-		return "recorded: " + word(op.GetState()), next
+		text = "recorded: " + word(op.GetState())
 	}
+	return fmt.Sprintf("%s (version %d)", text, op.GetVersion()), proposed
 }
 
 func (s *session) resolveBatch(ctx context.Context, targets []looked, d *decision, resolution *pb.Resolution, search *timestamppb.Timestamp) error {
