@@ -12,8 +12,9 @@ MAKEFLAGS += --no-print-directory
 
 # What test and race run: the core first, so that its failures show early.
 PKG ?= ./ledger/... ./...
-# The build tag of code that can fail on command.
+# The build tags of code that can fail on command, and of guards that can be switched off.
 FAILPOINTS := failpoints
+GUARDS := guards
 
 # buf takes minutes to build and milliseconds to run: it is built once for each state of its module.
 BUF := .cache/bin/buf-$(shell cat tools/buf/go.mod tools/buf/go.sum | cksum | cut -d' ' -f1)
@@ -40,15 +41,19 @@ build: ## build ledgerd and ledgerctl into bin/
 ##@ Check
 .PHONY: test
 test: ## run every test over both stores and real mTLS (PKG=./ledger/... for some)
-	@go run ./tools/gotest -tag $(FAILPOINTS) $(PKG)
+	@go run ./tools/gotest -tag $(FAILPOINTS),$(GUARDS) $(PKG)
 
 .PHONY: race
 race: ## the same with the race detector (needs a C compiler; several times slower)
-	@CGO_ENABLED=1 go run ./tools/gotest -race -timeout 30m -tag $(FAILPOINTS) $(PKG)
+	@CGO_ENABLED=1 go run ./tools/gotest -race -timeout 30m -tag $(FAILPOINTS),$(GUARDS) $(PKG)
 
 .PHONY: cases
 cases: ## run the numbered cases over every store: case, test, store, result
 	@go run ./test/cases
+
+.PHONY: traces
+traces: ## run each trace with its guard, and without: trace, guard, every store, what then happens
+	@go run ./test/traces
 
 .PHONY: matrix
 matrix: ## run the PostgreSQL store's tests on PostgreSQL 15 to 18 and variants (npm fetches them; RUN=18 for some)
@@ -63,10 +68,10 @@ lint: ## gofumpt, go vet, staticcheck, and the house rules (test/house: SPDX lin
 	@files=$$(go tool gofumpt -l .); if [ -n "$$files" ]; then \
 		echo "not formatted, run make fmt:"; echo "$$files"; exit 1; fi
 	go vet ./...
-	go vet -tags $(FAILPOINTS) ./...
+	go vet -tags $(FAILPOINTS),$(GUARDS) ./...
 	go vet -tags laterspec ./cmd/ledgerd
 	go tool staticcheck ./...
-	go tool staticcheck -tags $(FAILPOINTS) ./...
+	go tool staticcheck -tags $(FAILPOINTS),$(GUARDS) ./...
 	go test ./test/house
 
 .PHONY: verify

@@ -12,6 +12,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	opsledgerv1 "github.com/opsledger/opsledger/gen/opsledger/v1"
+
+	"github.com/opsledger/opsledger/guard"
 )
 
 // Call is what Execute is told about the grant. Its copies are the same call.
@@ -97,6 +99,9 @@ func (h *hold) begin(grant *opsledgerv1.Grant, sent time.Duration, started bool)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.started = started
+	if guard.FromSending.Off() {
+		sent = h.now()
+	}
 	h.leaseEnd = sent + grant.GetLease().AsDuration()
 	h.sendEnd = sent + grant.GetSendWithin().AsDuration()
 }

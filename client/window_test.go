@@ -40,9 +40,18 @@ func TestWindowEndsExecution(t *testing.T) {
 // TestGrantThatComesTooLate: times count from the moment before the claim was sent, so an answer that took longer than the send
 // window is not executed, but given back.
 func TestGrantThatComesTooLate(t *testing.T) {
-	f := &fakeLedger{claim: func(context.Context, *opsledgerv1.ClaimRequest) (*opsledgerv1.ClaimResponse, error) {
-		return granted(30 * time.Second), nil
-	}}
+	runs, report, err := grantThatComesTooLate(t)
+	if !errors.Is(err, ErrWindowOver) {
+		t.Errorf("error %v, want the window's end", err)
+	}
+	if report != "not executed NEVER_SENT once=false" || runs != 0 {
+		t.Errorf("reported %q after %d executions", report, runs)
+	}
+}
+
+// grantThatComesTooLate takes 31 seconds for the answer that grants a send window of 30.
+func grantThatComesTooLate(t *testing.T) (runs int, report string, err error) {
+	f := &fakeLedger{}
 	l := serve(t, f)
 	var elapsed atomic.Int64
 	l.now = func() time.Duration { return time.Duration(elapsed.Load()) }
@@ -50,14 +59,9 @@ func TestGrantThatComesTooLate(t *testing.T) {
 		elapsed.Store(int64(31 * time.Second)) // on the way
 		return granted(30 * time.Second), nil
 	}
-	var runs atomic.Int32
-	_, err := Do(t.Context(), l, creating(&runs, fine), intent, request{})
-	if !errors.Is(err, ErrWindowOver) {
-		t.Errorf("error %v, want the window's end", err)
-	}
-	if got := lastReport(t, f); got != "not executed NEVER_SENT once=false" || runs.Load() != 0 {
-		t.Errorf("reported %q after %d executions", got, runs.Load())
-	}
+	var executed atomic.Int32
+	_, err = Do(t.Context(), l, creating(&executed, fine), intent, request{})
+	return int(executed.Load()), lastReport(t, f), err
 }
 
 // holding is a hold of a grant under way, with a clock of the test's, and its execution's context.

@@ -2,7 +2,11 @@
 
 package ledger
 
-import "time"
+import (
+	"time"
+
+	"github.com/opsledger/opsledger/guard"
+)
 
 // Outcome says what a caller who wants an operation executed, or looks at it, learns.
 type Outcome uint8
@@ -77,6 +81,9 @@ type Granted struct {
 func granted(op *Operation, now time.Time, resent bool) Answer {
 	g := &Granted{Epoch: op.Grant.Epoch, Lease: left(op.Grant.LeaseUntil, now), Reserved: !op.Grant.Started, Resent: resent, Precondition: op.Detail.Precondition}
 	if op.Grant.Started {
+		if resent && guard.WhatIsLeft.Off() {
+			now = op.Grant.Time
+		}
 		g.SendWithin = left(op.Grant.SendUntil, now)
 	}
 	return Answer{Outcome: OutcomeGranted, Grant: g}
@@ -142,7 +149,7 @@ func (d *decision) receivedWait() (WaitReason, time.Time) {
 	switch {
 	case d.held():
 		return HeldByOperator, time.Time{}
-	case n.Custody == Queued:
+	case n.Custody == Queued && guard.FoundWaits.On():
 		return InQueue, time.Time{}
 	case n.Reserved(d.now):
 		return LeaseHeld, n.Grant.LeaseUntil

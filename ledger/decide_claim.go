@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/opsledger/opsledger/guard"
 )
 
 // claim decides in the order identity and form (before this), fingerprint, custody, final states, tool allowed, same claim_id,
@@ -19,7 +21,7 @@ func (d *decision) claim(c Claim) (Answer, error) {
 	if n.State == Retired {
 		return Answer{}, &Refusal{Err: ErrKeyRetired}
 	}
-	if categories, same := compare(n.Fingerprint, c.Fingerprint); !same {
+	if categories, same := compare(n.Fingerprint, c.Fingerprint); !same && (guard.Conflict.On() || !d.outdated()) {
 		return Answer{}, &Refusal{Err: ErrFingerprintConflict, Operation: d.was, Categories: categories}
 	}
 	switch {
@@ -28,7 +30,8 @@ func (d *decision) claim(c Claim) (Answer, error) {
 	case d.keptIsDue():
 		return d.applyKept(), nil
 	}
-	if d.held() || n.Custody == Queued && n.State == Received || n.State.Final() {
+	held := d.held() && guard.HeldClaim.On()
+	if held || n.Custody == Queued && n.State == Received && guard.FoundFirst.On() || n.State.Final() {
 		return d.standing(), nil
 	}
 	if !c.ToolAllowed {
@@ -86,7 +89,7 @@ func (d *decision) claimReceived(c Claim, who who) (Answer, error) {
 		return d.standing(), nil
 	case who == holder && !n.Grant.Started && !n.Grant.Released:
 		return Answer{}, &Refusal{Err: ErrLeaseOver}
-	case who != stranger:
+	case who != stranger && guard.GrantedOnce.On():
 		return Answer{}, &Refusal{Err: ErrStaleGrant}
 	}
 	if reason, _ := d.receivedWait(); reason != 0 {
@@ -201,6 +204,9 @@ func (d *decision) quarantine(since time.Time) {
 	n.MayHaveApplied = true
 	n.Grant = Grant{Epoch: d.nextEpoch(), Time: d.now}
 	n.FirstStart = since
+	if guard.FirstStart.Off() {
+		n.FirstStart = d.now
+	}
 	n.LastSend = d.now.Add(d.c.SendWithin)
 	n.NextCheckTime = d.now
 	if d.c.Method == MethodOperator {
@@ -256,11 +262,12 @@ func (d *decision) originalGuard() (Wait, error) {
 		return Wait{}, InvalidField("relation", "must come from the tool that undoes the original's, by that one's contract")
 	case o.State == Failed || o.State == Retired:
 		return Wait{}, &Refusal{Err: ErrOriginalHasNoEffect, Other: []OperationID{o.ID}}
-	case len(d.rel.OtherCompensations) >= d.c.PerOriginal:
+	case len(d.rel.OtherCompensations) >= d.c.PerOriginal && guard.OneCompensation.On():
 		return Wait{}, &Refusal{Err: ErrDuplicateIntent, Other: d.rel.OtherCompensations}
 	}
 	settle := d.originalSettles(o)
-	if o.State != Completed || o.NeedsAttention || settle.After(d.now) {
+	contradicted := o.NeedsAttention && guard.Uncontradicted.On()
+	if o.State != Completed || contradicted || settle.After(d.now) && guard.OriginalSettled.On() {
 		return Wait{Reason: OriginalUnsettled, RetryAfter: left(settle, d.now), Operations: []OperationID{o.ID}}, nil
 	}
 	return Wait{}, nil

@@ -5,6 +5,8 @@ package ledger
 import (
 	"slices"
 	"time"
+
+	"github.com/opsledger/opsledger/guard"
 )
 
 // beginCheck takes an operation for one check of the target, as the recovery loop and reconcilers do. The check's number fences older
@@ -22,7 +24,8 @@ func (d *decision) beginCheck(b BeginCheck) (Answer, error) {
 	}
 	lapsed := n.State == Processing && !n.LeaseAlive(d.now)
 	due := n.State == Unknown && !n.NextCheckTime.IsZero() && !n.NextCheckTime.After(d.now)
-	if n.Custody != Automation || !lapsed && !due || n.Check.Open && n.Check.LeaseUntil.After(d.now) {
+	taken := n.Custody != Automation && guard.HeldCheck.On()
+	if taken || !lapsed && !due || n.Check.Open && n.Check.LeaseUntil.After(d.now) {
 		return Answer{}, nil
 	}
 	if lapsed && d.keptApplies() {
@@ -72,12 +75,12 @@ func (d *decision) reconcile(r Reconcile) (Answer, error) {
 		return d.found(ev, facts), nil
 	}
 	n := &d.next
-	current := n.Check.Open && n.Check.Number == r.CheckNumber
+	current := n.Check.Open && (n.Check.Number == r.CheckNumber || guard.OwnCheck.Off())
 	final := ev.Finding == NotAccepted && ev.Final
 	switch {
 	case n.State.Final():
 		return Answer{Disposition: Observed}, nil // nothing is stored
-	case n.State != Unknown, d.held(), !final && (!current || n.Custody == Queued):
+	case n.State != Unknown, d.held() && guard.HeldEvidence.On(), !final && (!current || n.Custody == Queued):
 		return d.aside(ev, facts), nil
 	}
 	n.Check.Open = false
@@ -144,9 +147,9 @@ func (d *decision) found(ev Evidence, facts map[string]string) Answer {
 	n.Detail.SeenThere, n.Detail.FoundThere = true, true
 	d.spend(true)
 	switch {
-	case len(ev.Different) > 0, !ev.CreateTime.IsZero() && ev.CreateTime.Before(n.FirstStart.Add(-intentSkew)):
+	case len(ev.Different) > 0, !ev.CreateTime.IsZero() && ev.CreateTime.Before(n.FirstStart.Add(-intentSkew)) && guard.FoundAfter.On():
 		d.doubtful(ev, EvidenceMismatch)
-	case len(ev.Missing) > 0 || !d.c.VerifyStated:
+	case (len(ev.Missing) > 0 || !d.c.VerifyStated) && guard.Verified.On():
 		d.doubtful(ev, EvidenceIncomplete)
 	default:
 		d.succeed(ev.Result, "")
@@ -210,7 +213,7 @@ func (d *decision) rejectedThere(ev Evidence, facts map[string]string) {
 	sticks := d.c.StickyAnswers && d.c.declares(ev.Rejected.Code)
 	d.spend(true)
 	switch {
-	case sticks, !n.MayHaveApplied && d.settled(n.Check.Began):
+	case sticks, !n.MayHaveApplied && (d.settled(n.Check.Began) || guard.RejectedThen.Off()):
 		d.fail(*ev.Rejected)
 	case n.MayHaveApplied && d.settled(n.Check.Began):
 		d.queue(AmbiguousEvidence)
@@ -248,9 +251,10 @@ func (d *decision) conclusive(ev Evidence) bool {
 	}
 	remembers := d.terms.Effect != Keyed
 	if d.terms.KeyRetention > 0 {
-		remembers = d.now.Before(n.FirstStart.Add(d.terms.KeyRetention))
+		remembers = d.now.Before(n.FirstStart.Add(d.terms.KeyRetention)) || guard.KeyForgotten.Off()
 	}
-	return d.settled(n.Check.Began) && remembers && !n.Detail.SeenThere
+	settled := d.settled(n.Check.Began) || guard.SettleTime.Off()
+	return settled && remembers && !(n.Detail.SeenThere && guard.SeenBefore.On())
 }
 
 func (d *decision) repeatsWhenAbsent() bool {
@@ -328,7 +332,8 @@ func (d *decision) regrant() (Answer, error) {
 	n := &d.next
 	lapsed := n.State == Processing && !n.LeaseAlive(d.now)
 	due := n.State == Unknown && !n.NextCheckTime.IsZero() && !n.NextCheckTime.After(d.now)
-	if d.c.Method != MethodRegrant || n.Custody != Automation || !lapsed && !due {
+	taken := n.Custody != Automation && guard.HeldRegrant.On()
+	if d.c.Method != MethodRegrant || taken || !lapsed && !due {
 		return Answer{}, nil
 	}
 	if lapsed && d.keptApplies() {

@@ -2,7 +2,11 @@
 
 package ledger
 
-import "time"
+import (
+	"time"
+
+	"github.com/opsledger/opsledger/guard"
+)
 
 // looked checks what a person's decision is based on: sent before, or the version that was looked at.
 func (d *decision) looked(expected uint64) (sent bool, err error) {
@@ -27,7 +31,7 @@ func (d *decision) takeOver(t TakeOver) (Answer, error) {
 		return Answer{}, &Refusal{Err: ErrIllegalTransition}
 	}
 	n.Custody, n.Custodian, n.QueueReason = Operator, t.Actor.Name, 0
-	n.Check.Open = false
+	n.Check.Open = n.Check.Open && guard.CheckEnds.Off()
 	n.NextCheckTime = time.Time{}
 	if n.State == Received { // a reservation was a permission to act
 		n.Grant.LeaseUntil = time.Time{}
@@ -58,7 +62,9 @@ func (d *decision) handBack(h HandBack) (Answer, error) {
 	if err := d.custodian(h.Actor); err != nil {
 		return Answer{}, err
 	}
-	n.Detail.Proposal = nil
+	if guard.ProposalEnds.On() {
+		n.Detail.Proposal = nil
+	}
 	d.toAutomation()
 	if k := n.Detail.Kept; k != nil {
 		if n.State == Processing && d.terms.Effect == Unsafe && k.ClaimID != n.Grant.ClaimID {
@@ -76,7 +82,7 @@ func (d *decision) toAutomation() {
 	n := &d.next
 	d.automate()
 	n.Detail.BudgetSpent, n.Detail.LastAnswer, n.Detail.Retries = 0, time.Time{}, 0
-	if n.State == Received && n.MayHaveApplied && n.Detail.FoundThere {
+	if n.State == Received && n.MayHaveApplied && n.Detail.FoundThere && guard.FoundReturns.On() {
 		n.State = Unknown // something was found at the target: it is not provably absent, so nobody may claim it
 	}
 	switch {
@@ -113,7 +119,7 @@ func (d *decision) resolve(r Resolve) (Answer, error) {
 // resolvable judges every guard of a person's decision; a second person's word has them judged again.
 func (d *decision) resolvable(person Actor, r Resolution) error {
 	n := &d.next
-	if err := d.custodian(person); err != nil { // nobody has a final one
+	if err := d.custodian(person); err != nil && guard.Custodian.On() { // nobody has a final one
 		return err
 	}
 	if r.Note == "" {
@@ -125,10 +131,10 @@ func (d *decision) resolvable(person Actor, r Resolution) error {
 		}
 		return nil
 	}
-	if n.Detail.Kept != nil { // a worker has reported the effect
+	if n.Detail.Kept != nil && guard.KeptSuccess.On() { // a worker has reported the effect
 		return &Refusal{Err: ErrIllegalTransition}
 	}
-	if n.LeaseAlive(d.now) {
+	if n.LeaseAlive(d.now) && guard.LeaseOver.On() {
 		return &Refusal{Err: ErrTooEarly, RetryAfter: left(latest(n.Grant.LeaseUntil, d.settleTime()), d.now)}
 	}
 	if !n.EverStarted() {
@@ -138,7 +144,7 @@ func (d *decision) resolvable(person Actor, r Resolution) error {
 	if searchable.IsZero() {
 		searchable = n.LastSend.Add(max(unboundedSearchDelay, n.Terms.EffectWithin)) // a bound that was withdrawn was once believed
 	}
-	if r.SearchTime.Before(searchable) || r.SearchTime.After(d.now) {
+	if r.SearchTime.Before(searchable) && guard.SearchTime.On() || r.SearchTime.After(d.now) {
 		return &Refusal{Err: ErrTooEarly, RetryAfter: left(searchable, d.now)}
 	}
 	return nil
@@ -157,7 +163,9 @@ func (d *decision) settleByHand(r Resolution) {
 		facts = resourceFacts(*result)
 	case r.NeverHappenedTry != nil:
 		n.MayHaveApplied = false
-		n.Detail.ExtraStarts++
+		if guard.OneMoreStart.On() {
+			n.Detail.ExtraStarts++
+		}
 		n.Detail.Candidates = nil
 		n.Detail.FoundThere = false
 		n.Detail.SeenThere = false // a person has looked at what was seen
@@ -223,6 +231,9 @@ func (d *decision) approve(ap Approve) (Answer, error) {
 func (d *decision) approveResolution(a Approval, ap Approve) error {
 	if !ap.Approved {
 		d.next.Detail.Proposal = nil
+		if guard.OnlyProposal.Off() {
+			d.fail(Failure{Kind: Abandoned})
+		}
 		d.recordCommand(KindApprove, EventApproval, true, map[string]string{"decision": "rejected"}, ap.Note)
 		return nil
 	}
@@ -272,7 +283,8 @@ func (d *decision) note(c Note) (Answer, error) {
 func (d *decision) expire() (Answer, error) {
 	n := &d.next
 	open := n.Detail.Approval != nil && !n.Detail.Approval.ExpireTime.Before(d.now)
-	if n.State != Received || n.Custody != Automation || n.MayHaveApplied || open || n.Reserved(d.now) ||
+	taken := n.Custody != Automation && guard.HeldExpire.On()
+	if n.State != Received || taken || n.MayHaveApplied || open || n.Reserved(d.now) ||
 		d.now.Before(latest(latest(n.CreateTime, n.Detail.Freed), n.Grant.Time).Add(d.c.RetryWindow)) {
 		return Answer{}, nil
 	}

@@ -4,6 +4,8 @@ package ledger
 
 import (
 	"time"
+
+	"github.com/opsledger/opsledger/guard"
 )
 
 // start turns a reservation into execution, right before the worker sends.
@@ -177,7 +179,7 @@ func (d *decision) succeeded(c Complete, who who) Answer {
 	switch {
 	case n.State == Failed:
 		return d.contradicted(facts)
-	case who == stranger:
+	case who == stranger && guard.OwnSuccess.On(), who == earlier && guard.EarlierSuccess.Off():
 		if !same {
 			d.attention()
 			d.dueNow()
@@ -240,13 +242,14 @@ func (d *decision) rejected(c Complete, who who) Answer {
 	switch {
 	case n.State == Failed && who != stranger && n.Failure.Kind == f.Kind && n.Failure.Code == f.Code:
 		return Answer{Disposition: Applied}
-	case n.State == Completed && who != stranger && n.Detail.CompletedBy == c.ClaimID:
+	case n.State == Completed && who != stranger && (n.Detail.CompletedBy == c.ClaimID || guard.OwnDecline.Off()):
 		return d.contradicted(facts)
 	case n.State.Final(), who != holder, d.held(), d.grantIsOver():
 		return d.observed(facts)
 	}
 	d.markSent()
-	definite := c.SentExactlyOnce && !n.MayHaveApplied || d.c.StickyAnswers && d.c.declares(f.Code)
+	once, doubt := c.SentExactlyOnce || guard.RejectedOnce.Off(), n.MayHaveApplied && guard.NotInDoubt.On()
+	definite := once && !doubt || d.c.StickyAnswers && d.c.declares(f.Code)
 	switch {
 	case d.keptApplies():
 		d.decided(EventCompleted, map[string]string{"by": "kept"})
@@ -263,11 +266,12 @@ func (d *decision) rejected(c Complete, who who) Answer {
 func (d *decision) notExecuted(c Complete, who who) Answer {
 	n, ne := &d.next, c.NotExecuted
 	facts := map[string]string{"not_executed": ne.Kind.String()}
-	if n.State.Final() || who != holder || d.held() || d.grantIsOver() {
+	if n.State.Final() || who != holder && guard.HolderFrees.On() || d.held() || d.grantIsOver() {
 		return d.observed(facts)
 	}
 	// The target's own word that it has something weighs more than the worker's that it sent nothing.
-	definite := !n.Detail.SeenThere && (ne.Kind == NeverSent || ne.Kind == RefusedBeforeAcceptance && c.SentExactlyOnce)
+	once := c.SentExactlyOnce || guard.SentOnce.Off()
+	definite := !n.Detail.SeenThere && (ne.Kind == NeverSent || ne.Kind == RefusedBeforeAcceptance && once)
 	switch {
 	case d.keptApplies():
 		d.decided(EventCompleted, map[string]string{"by": "kept"})

@@ -16,16 +16,18 @@ import (
 func systems(t *testing.T) []namedSystem {
 	database := &scenarioDatabase{t: t}
 	return []namedSystem{
-		{"decide", func(_ *testing.T, c declared) system { return decideSystem{shelf: newShelf(), contracts: c} }},
-		{"service", func(_ *testing.T, c declared) system { return newLedgerSystem(c) }},
-		{"sqlite", newSQLiteSystem},
-		{"postgres", database.system},
+		{name: "decide", make: func(_ *testing.T, c declared) system { return decideSystem{shelf: newShelf(), contracts: c} }},
+		{name: "service", make: func(_ *testing.T, c declared) system { return newLedgerSystem(c) }},
+		{name: "sqlite", make: newSQLiteSystem, stores: true},
+		{name: "postgres", make: database.system, stores: true},
 	}
 }
 
 type namedSystem struct {
 	name string
 	make func(*testing.T, declared) system
+	// stores: it runs over a real store.
+	stores bool
 }
 
 // TestScenarios runs every file of testdata/scenarios. Their expectations are written by hand against the state table: the flag that
@@ -44,7 +46,9 @@ func TestScenarios(t *testing.T) {
 			for _, s := range systems {
 				t.Run(s.name, func(t *testing.T) {
 					contracts := declared{}
-					runScenario(t, file, newScript(s.make(t, contracts), contracts))
+					run := newScript(s.make(t, contracts), contracts)
+					run.verdicts = verdictsOf(t, file)
+					runScenario(t, file, run)
 				})
 			}
 		})

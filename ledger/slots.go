@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"slices"
 	"time"
+
+	"github.com/opsledger/opsledger/guard"
 )
 
 // Slot is the keyed digest of scope, subject, tool, a unique rule and the values that the rule compares: look-alikes ask for the same one.
@@ -27,7 +29,7 @@ func (u UniqueSlot) heldBy(owner *Operation, now time.Time) bool {
 	case Completed:
 		return now.Before(owner.FinalTime.Add(u.Within))
 	default:
-		return true
+		return guard.Unsettled.On() || now.Before(owner.CreateTime.Add(u.Within))
 	}
 }
 

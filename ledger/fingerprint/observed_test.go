@@ -84,6 +84,31 @@ func TestWhatATargetShows(t *testing.T) {
 	}
 }
 
+// TestNothingObserved: a find without a word on what was asked for verifies nothing.
+func TestNothingObserved(t *testing.T) {
+	if v := nothingObserved(t); v.OK() || !cmp.Equal(v.Missing, []string{"amount"}) {
+		t.Errorf("%+v, want the amount missing", v)
+	}
+}
+
+func nothingObserved(t *testing.T) Verification {
+	ring := testRing(t, "k1", "k1")
+	contract := ledger.Contract{Version: "v1", Fields: map[string]ledger.RequestField{"amount": {Category: "amount"}}, Verify: []string{"amount"}}
+	asked, err := NewRequest(ring, ledger.Claim{}, contract, []byte(`{"amount":5}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored, err := asked.Fingerprint(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := Options{}.VerifyObserved(ring, stored, contract, []byte(`{}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
 func TestObservationsThatSayNothing(t *testing.T) {
 	ring := testRing(t, "k1", "k1")
 	contract := ledger.Contract{

@@ -19,7 +19,7 @@ type place struct {
 }
 
 // core is what every adapter may build on: the values and the pure functions, and the points at which tests make it fail.
-var core = []string{"ledger", "ledger/fingerprint", "failpoint"}
+var core = []string{"ledger", "ledger/fingerprint", "failpoint", "guard"}
 
 // adapters connect the core to the world. They never import each other; only cmd puts them together.
 var adapters = []string{
@@ -29,10 +29,11 @@ var adapters = []string{
 // places is the direction of imports: cmd, then adapters, then the core, which imports nothing of ours.
 var places = []place{
 	{at: "failpoint"},
+	{at: "guard"},
 	{at: "gen"},
-	{at: "ledger", pure: true, libraries: values},
+	{at: "ledger", may: []string{"guard"}, pure: true, libraries: values},
 	// It makes the core's requests out of JSON. The ring of secrets is a YAML document; parsing bytes is no I/O.
-	{at: "ledger/fingerprint", may: []string{"ledger"}, pure: true, libraries: with(values, "go.yaml.in/yaml/v4")},
+	{at: "ledger/fingerprint", may: []string{"ledger", "guard"}, pure: true, libraries: with(values, "go.yaml.in/yaml/v4")},
 
 	{at: "ledger/contract", may: core},
 	// Stores gather calls into batches; what a batch does is theirs.
@@ -53,7 +54,7 @@ var places = []place{
 	{at: "cmd/ledgerd", may: with(core, adapters...)},
 	{at: "cmd/ledgerctl", may: with(with(core, adapters...), "client", "console", "gen", "test/target")},
 
-	{at: "client", may: []string{"gen"}},
+	{at: "client", may: []string{"gen", "guard"}},
 	{at: "client/clienttest", may: []string{"gen", "client", "ledger", "ledger/fingerprint", "ledger/rpc"}},
 	{at: "console", may: []string{"gen"}},
 	{at: "examples", may: []string{"gen", "client", "client/clienttest"}},

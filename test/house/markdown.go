@@ -12,7 +12,7 @@ import (
 // the folder does not exist.
 var rooms = map[string]bool{
 	".ci": true, "authz": true, "client": true, "cmd": true, "console": true, "deploy": true, "docs": true, "examples": true,
-	"failpoint": true, "gen": true, "ledger": true, "migrations": true, "proto": true, "recovery": true, "sdk": true,
+	"failpoint": true, "gen": true, "guard": true, "ledger": true, "migrations": true, "proto": true, "recovery": true, "sdk": true,
 	"test": true, "tools": true,
 }
 

@@ -7,7 +7,7 @@
 // and subtests that have no subtests of their own. A parent counts only when it failed or was skipped by itself.
 //
 // It exits 1 when anything failed, when a skip gives no reason, and when no test ran at all: a run that proves nothing is
-// not a success. With -tag, tests in files behind that build tag run in a second pass; they are found by parsing sources.
+// not a success. With -tag, tests in files behind each of the build tags run in a pass of their own; they are found by parsing sources.
 //
 // It depends on the standard library and the go command. It never uses cached test results: some tests start programs
 // that the cache does not watch.
@@ -49,7 +49,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	race := flags.Bool("race", false, "run with the race detector")
 	parallel := flags.Int("p", 2, "packages at the same time")
 	timeout := flags.Duration("timeout", 15*time.Minute, "bound for the tests of one package")
-	tag := flags.String("tag", "", "a build tag whose tests run in a second pass")
+	tags := flags.String("tag", "", "build tags, each of whose tests run in a pass of their own, separated by commas")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
@@ -66,15 +66,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		common = append(common, "-race")
 	}
 	passes := []pass{{name: strings.Join(patterns, " "), args: slices.Concat(common, patterns)}}
-	if *tag != "" {
-		found, err := taggedTests(".", *tag, patterns)
+	for _, tag := range strings.FieldsFunc(*tags, func(r rune) bool { return r == ',' }) {
+		found, err := taggedTests(".", tag, patterns)
 		if err != nil {
 			fmt.Fprintf(stderr, "gotest: find tests behind the tag: %v\n", err)
 			return 2
 		}
 		if len(found.tests) > 0 {
-			only := []string{"-tags=" + *tag, "-run=^(" + strings.Join(found.tests, "|") + ")$"}
-			passes = append(passes, pass{name: "build tag " + *tag, args: slices.Concat(common, only, found.packages)})
+			only := []string{"-tags=" + tag, "-run=^(" + strings.Join(found.tests, "|") + ")$"}
+			passes = append(passes, pass{name: "build tag " + tag, args: slices.Concat(common, only, found.packages)})
 		}
 	}
 
