@@ -72,7 +72,7 @@ type Contract struct {
 	MaxInterval  time.Duration
 	GiveUpAfter  time.Duration
 	CheckTimeout time.Duration
-	// CheckConcurrency and ChecksPerSecond bound what one process asks the target for recovery.
+	// CheckConcurrency and ChecksPerSecond bound what all instances together ask the target for recovery.
 	CheckConcurrency int
 	ChecksPerSecond  int
 	// Guide tells a person how to find out what became of an operation.

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"strings"
 	"time"
@@ -122,9 +123,10 @@ func (a *Asker) Get(ctx context.Context, q Question) (Response, *Unasked) {
 		}
 		request.Header.Set(h.Name, value)
 	}
-	answer, err := a.client.Do(request)
+	reached := false
+	answer, err := a.client.Do(request.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { reached = true }})))
 	if err != nil {
-		return Response{}, why(ctx, err)
+		return Response{}, why(ctx, err, reached)
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode >= 300 && answer.StatusCode < 400 { // not the answer to what was asked, whatever an expression makes of it
@@ -133,7 +135,7 @@ func (a *Asker) Get(ctx context.Context, q Question) (Response, *Unasked) {
 	body, err := io.ReadAll(io.LimitReader(answer.Body, a.maxBody+1))
 	switch {
 	case err != nil:
-		return Response{}, why(ctx, err)
+		return Response{}, why(ctx, err, true)
 	case int64(len(body)) > a.maxBody:
 		return Response{}, unaskedLength
 	}
@@ -164,8 +166,8 @@ func (a *Asker) value(h Header) (string, bool) {
 	return h.Text + secret, secret != "" && strings.IndexFunc(secret, control) < 0
 }
 
-// why sorts an error. Its own text has the address.
-func why(ctx context.Context, err error) *Unasked {
+// why sorts an error. Its own text has the address. Where no connection was made in time, nobody was asked.
+func why(ctx context.Context, err error, reached bool) *Unasked {
 	var timeout net.Error
 	var certificate *tls.CertificateVerificationError
 	var record tls.RecordHeaderError
@@ -174,6 +176,8 @@ func why(ctx context.Context, err error) *Unasked {
 		return unaskedPlace
 	case errors.As(err, &certificate), errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
 		return unaskedTLS
+	case !reached:
+		return unaskedLost
 	case errors.Is(ctx.Err(), context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return unaskedTime
 	default:

@@ -28,6 +28,11 @@ type Done struct {
 	Left bool
 	// Err: it could not be dealt with.
 	Err error
+
+	// with is the turn that it had, if any; how and after are what the turn's end says of the target.
+	with  *pass
+	how   outcome
+	after time.Duration
 }
 
 // loop is who asks for what the loop does.
@@ -36,11 +41,14 @@ var loop = ledger.Actor{Kind: ledger.ActorRecovery, Name: "recovery"}
 // source is where evidence was read, for the history.
 const source = "probe"
 
-var errPanicked = errors.New("the check has panicked")
+var (
+	errPanicked = errors.New("the check has panicked")
+	errLate     = errors.New("the turn to ask the target was over before it could be asked")
+)
 
-// deal takes one due operation as far as it comes.
-func (l *Loop) deal(ctx context.Context, id ledger.OperationID, tool ledger.Tool) (d Done) {
-	d = Done{ID: id, Tool: tool}
+// deal takes one due operation as far as it comes, with the turn to ask its target.
+func (l *Loop) deal(ctx context.Context, id ledger.OperationID, tool ledger.Tool, with *pass) (d Done) {
+	d = Done{ID: id, Tool: tool, with: with}
 	defer func() {
 		if recover() != nil { // its text may hold an answer
 			d.Err = errPanicked
@@ -53,18 +61,31 @@ func (l *Loop) deal(ctx context.Context, id ledger.OperationID, tool ledger.Tool
 		return d
 	}
 	probe := l.probes.Probe(tool)
+	if with != nil && !until(ctx, with.begins) {
+		d.Err = ctx.Err()
+		return d
+	}
 	begin := ledger.CommandID(uuid.NewString())
 	var timeout time.Duration
 	answer := l.do(ctx, &d, begin, func(_ *ledger.Operation, c ledger.Contract) (ledger.Command, error) {
 		timeout = c.CheckTimeout
 		return ledger.BeginCheck{CommandID: begin, Actor: loop}, nil
 	})
-	if answer.CheckNumber == 0 || probe == nil { // with a contract that has changed just now its lease ends, and it is found again
+	if answer.CheckNumber == 0 || probe == nil || with == nil { // with a contract that has changed just now its lease ends, and it is found again
 		return d
 	}
 	d.Check = answer.CheckNumber
 	began := time.Now()
+	if began.Add(timeout).After(with.over) { // others may have the turn before the target has to answer
+		d.Err = errLate
+		return d
+	}
 	verdict := ask(ctx, probe, answer.Operation, timeout)
+	d.how, d.after = means(verdict.Evidence)
+	if d.how == failed && with.trial {
+		// It answers nobody, and not just nothing about this operation: that counts for no operation's giving up.
+		verdict.Evidence.Cause = ledger.QueryUnavailable
+	}
 	d.Finding, d.Cause = verdict.Evidence.Finding, verdict.Evidence.Cause
 	took := time.Since(began)
 
@@ -84,6 +105,32 @@ func ask(ctx context.Context, probe Probe, op *ledger.Operation, timeout time.Du
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return probe.Ask(ctx, op)
+}
+
+// until waits for a time; false: ctx has ended.
+func until(ctx context.Context, at time.Time) bool {
+	timer := time.NewTimer(time.Until(at))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// means is what evidence says of the target as a whole, and how long it wants to be left alone.
+func means(ev ledger.Evidence) (outcome, time.Duration) {
+	switch {
+	case ev.Finding != ledger.Indeterminate:
+		return answered, 0
+	case ev.Cause == ledger.QueryThrottled:
+		return throttled, ev.RetryAfter
+	case ev.Cause == ledger.QueryUnavailable, ev.Cause == ledger.QueryTimeout:
+		return failed, ev.RetryAfter
+	default:
+		return answered, 0
+	}
 }
 
 // do decides a command, and notes what came of it.

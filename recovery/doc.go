@@ -8,8 +8,10 @@
 //   - It assigns no state. What it wants is a command (BeginCheck, Reconcile, Regrant) that the ledger decides like anybody else's, and the number
 //     of a check fences what is answered too late.
 //   - No transaction is open while a target is asked, and of loops that find the same operation one asks.
-//   - What it asks of a target is bounded: per tool by the contract's limits, and over all tools by its workers, of which no tool has more than half. The
-//     limits are those of one process: two loops ask twice as much.
+//   - What all loops on a store ask of a target is bounded by the contract's limits, by what the target itself wants (Retry-After), and by a breaker: these are
+//     kept in the store, one record per tool, by the store's clock. Where that can't be read, nothing is asked. What can't be asked is not touched.
+//     A loop that dies stops the others for no longer than its turns last.
+//   - What one loop does is bounded by its workers, of which no tool has more than half.
 //   - An operation that can't be dealt with delays only itself, and a tool that is slow or has a long backlog only its own operations.
 //   - A target can't lead it elsewhere: an [Asker] follows no redirect, connects to no address inside of the operator's network that is not
 //     listed, and reads and waits no more than it is allowed.

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -19,8 +18,9 @@ import (
 	"github.com/opsledger/opsledger/ledger/fingerprint"
 )
 
-// Store is what the loop reads besides the ledger: what is due.
+// Store is what the loop reads besides the ledger: what is due. In its gates all loops on it agree about turns.
 type Store interface {
+	ledger.GateStore
 	Due(ctx context.Context, q ledger.DueQuery) (ledger.DuePage, error)
 }
 
@@ -55,7 +55,7 @@ type Options struct {
 	Interval time.Duration
 	// Batch is how many due operations are read at a time, and wait for one tool at most; 0: 256.
 	Batch int
-	// Workers bounds operations that are dealt with at a time; 0: 32. A tool has at most half of them.
+	// Workers bounds operations that are dealt with at a time, and turns that are had; 0: 32. A tool has at most half of them.
 	Workers int
 }
 
@@ -74,6 +74,7 @@ const (
 type Loop struct {
 	ledger   *ledger.Ledger
 	store    Store
+	gates    ledger.GateStore
 	probes   Probes
 	ring     *fingerprint.Ring
 	requests fingerprint.Options
@@ -91,6 +92,7 @@ type Loop struct {
 	others  map[ledger.Tool]struct{} // whose targets somebody else asks, as far as any was due
 	cursor  ledger.DuePosition
 	results chan Done
+	knocks  chan knock
 }
 
 // New makes a loop on a ledger and its store. The ring is that which requests are digested with.
@@ -100,7 +102,7 @@ func New(l *ledger.Ledger, store Store, probes Probes, ring *fingerprint.Ring, o
 		return nil, err
 	}
 	loop := &Loop{
-		ledger: l, store: store, probes: probes, ring: ring, requests: o.Requests, log: o.Log, metrics: m,
+		ledger: l, store: store, gates: store, probes: probes, ring: ring, requests: o.Requests, log: o.Log, metrics: m,
 		interval: o.Interval, batch: o.Batch, workers: o.Workers,
 		held: map[ledger.OperationID]struct{}{}, putOff: newPutOff(), tools: map[ledger.OperationID]ledger.Tool{},
 		others: map[ledger.Tool]struct{}{},
@@ -118,7 +120,7 @@ func New(l *ledger.Ledger, store Store, probes Probes, ring *fingerprint.Ring, o
 		loop.workers = usualWorkers
 	}
 	loop.queue = newQueue(loop.batch)
-	loop.results = make(chan Done, loop.workers)
+	loop.results, loop.knocks = make(chan Done, loop.workers), make(chan knock)
 	return loop, nil
 }
 
@@ -136,10 +138,12 @@ func (l *Loop) Run(ctx, cut context.Context) {
 		select {
 		case <-ctx.Done():
 			paced.Stop()
-			l.finish()
+			l.finish(cut)
 			return
 		case d := <-l.results:
 			l.finished(d)
+		case k := <-l.knocks:
+			l.knocked(k)
 		case <-paced.C:
 		case <-look.C:
 			switch err := l.look(ctx); {
@@ -162,10 +166,11 @@ func (l *Loop) pause(failures int) time.Duration {
 		d *= 2
 	}
 	d = min(d, max(longestPause, l.interval))
-	return d - d/5 + rand.N(2*d/5+1)
+	return spread(d)
 }
 
-// RunOnce looks once, deals with what it finds, and returns what came of it.
+// RunOnce looks once, deals with what it finds, and returns what came of it. It does not wait for targets that want to be left alone or answer
+// nobody: what is due there is left.
 func (l *Loop) RunOnce(ctx context.Context) ([]Done, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -174,20 +179,39 @@ func (l *Loop) RunOnce(ctx context.Context) ([]Done, error) {
 	}
 	var all []Done
 	for {
+		l.leaveClosed(time.Now())
 		next := l.start(ctx)
 		if len(l.held) == 0 {
-			return all, ctx.Err()
+			return append(all, l.finish(ctx)...), ctx.Err()
 		}
 		paced := time.NewTimer(next)
 		select {
 		case d := <-l.results:
 			all = append(all, l.finished(d))
+		case k := <-l.knocks:
+			l.knocked(k)
 		case <-paced.C:
 		case <-ctx.Done():
-			all = append(all, l.finish()...)
+			all = append(all, l.finish(ctx)...)
 			return all, ctx.Err()
 		}
 		paced.Stop()
+	}
+}
+
+// leaveClosed forgets what waits for targets that nobody may ask soon.
+func (l *Loop) leaveClosed(now time.Time) {
+	for tool, t := range l.queue.tools {
+		if a := &t.access; !a.full && a.from.Sub(now) > soon || a.failed > 0 {
+			l.drop(tool)
+		}
+	}
+}
+
+// drop forgets what waits for a tool: it is found again.
+func (l *Loop) drop(tool ledger.Tool) {
+	for _, id := range l.queue.drop(tool) {
+		delete(l.held, id)
 	}
 }
 
@@ -286,43 +310,64 @@ func (l *Loop) toolOf(ctx context.Context, id ledger.OperationID) (ledger.Tool, 
 
 // start begins what may begin now, and says after which time more may.
 func (l *Loop) start(ctx context.Context) time.Duration {
+	for _, tool := range l.queue.order {
+		if l.left(tool) { // since it was found
+			l.drop(tool)
+		}
+	}
 	for {
-		id, tool, wait, ok := l.queue.next(time.Now(), l.workers, l.limits)
+		id, tool, with, ok := l.queue.next(l.workers, l.rule)
 		if !ok {
-			return wait
+			return l.request(ctx, time.Now())
 		}
 		l.metrics.running(1)
-		go func() { l.results <- l.deal(ctx, id, tool) }()
+		go func() { l.results <- l.deal(ctx, id, tool, with) }()
 	}
 }
 
-// limits of a tool: how many at a time, and how long after each other.
-func (l *Loop) limits(tool ledger.Tool) (atOnce int, apart time.Duration) {
+// rule of a tool.
+func (l *Loop) rule(tool ledger.Tool) rule {
 	half := max(l.workers/2, 1)
 	c, _ := l.ledger.Contract(tool)
 	if c.Method != ledger.MethodProbe { // nobody is asked
-		return half, 0
+		return rule{atOnce: half}
 	}
-	return min(half, max(c.CheckConcurrency, 1)), time.Second / time.Duration(max(c.ChecksPerSecond, 1))
+	return rule{atOnce: min(half, max(c.CheckConcurrency, 1)), gated: true}
 }
 
-// finished notes the end of one.
+// finished notes the end of one. Its turn is for the next one, if the target was not asked.
 func (l *Loop) finished(d Done) Done {
 	l.metrics.running(-1)
-	l.queue.done(d.Tool)
+	a := &l.queue.tools[d.Tool].access
+	switch {
+	case d.with == nil:
+	case d.how == unused && time.Now().Before(d.with.begins.Add(soon)):
+		a.free = append(a.free, d.with)
+	default:
+		a.ended = append(a.ended, ended{id: d.with.id, how: d.how, after: d.after})
+	}
 	delete(l.held, d.ID)
+	l.queue.done(d.Tool, time.Now())
 	l.fail(d)
 	return d
 }
 
-// finish waits for what runs, and forgets what waits.
-func (l *Loop) finish() []Done {
+// finish waits for what runs, gives the turns back, and forgets what waits.
+func (l *Loop) finish(cut context.Context) []Done {
 	var all []Done
-	for l.queue.running > 0 {
-		all = append(all, l.finished(<-l.results))
+	for tool := range l.queue.tools {
+		l.drop(tool)
 	}
+	for l.queue.running > 0 || l.asking() {
+		select {
+		case d := <-l.results:
+			all = append(all, l.finished(d))
+		case k := <-l.knocks:
+			l.knocked(k)
+		}
+	}
+	l.leaveGates(context.WithoutCancel(cut))
 	l.queue = newQueue(l.batch)
-	clear(l.held)
 	return all
 }
 
@@ -341,7 +386,7 @@ func (l *Loop) fail(d Done) {
 
 // reason names an error in a log: its text may hold what has no place there.
 func reason(err error) string {
-	for _, known := range []error{ledger.ErrStoreUnavailable, ledger.ErrRecordTooNew, ledger.ErrRateLimited, ledger.ErrOperationNotFound, errPanicked, context.Canceled, context.DeadlineExceeded} {
+	for _, known := range []error{ledger.ErrStoreUnavailable, ledger.ErrRecordTooNew, ledger.ErrRateLimited, ledger.ErrOperationNotFound, errPanicked, errGate, errLate, context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, known) {
 			return known.Error()
 		}

@@ -378,7 +378,7 @@ func TestASlowTargetHoldsUpNobodyElse(t *testing.T) {
 		most.Store(max(most.Load(), now.Add(1)))
 		<-release
 		now.Add(-1)
-		return silent(ledger.QueryTimeout)
+		return silent(ledger.QueryNotUnderstood)
 	}, Options{})
 	ended := make(chan []Done, 1)
 	go func() {
@@ -496,7 +496,10 @@ func TestALongBacklogHidesNothing(t *testing.T) {
 		s := newSite(t)
 		l := s.loop(t, nil, Options{Batch: 2})
 		backlog := &dueStore{tools: l.tools, scan: scan}
-		l.store = backlog
+		l.store = struct {
+			ledger.GateStore
+			*dueStore
+		}{s.store, backlog}
 		for range 500 {
 			backlog.add("charge")
 		}
@@ -522,7 +525,10 @@ func TestWhatOthersAskAboutHidesNothing(t *testing.T) {
 	s := newSite(t)
 	l := s.loop(t, nil, Options{Batch: 2})
 	backlog := &dueStore{tools: l.tools, scan: 1000}
-	l.store = backlog
+	l.store = struct {
+		ledger.GateStore
+		*dueStore
+	}{s.store, backlog}
 	first := backlog.add("external")
 	for range 20 {
 		backlog.add("external")

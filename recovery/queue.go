@@ -9,30 +9,37 @@ import (
 	"github.com/opsledger/opsledger/ledger"
 )
 
-// queue has the due operations that wait, by tool, each tool's in the order in which they are due. Turns go round the tools, so that none waits
+// queue has the due operations that wait, by tool, each tool's in the order in which they are due. It goes round the tools, so that none waits
 // for another one's backlog.
 type queue struct {
 	most    int // that wait for one tool
-	tools   map[ledger.Tool]*turn
-	order   []ledger.Tool // whose turn is next comes first
+	tools   map[ledger.Tool]*line
+	order   []ledger.Tool // who comes next is first
 	running int
 }
 
-// turn is one tool's.
-type turn struct {
+// line is one tool's.
+type line struct {
 	waiting []ledger.OperationID
 	running int
-	// from when on the next one may begin
-	from time.Time
+	access  access
 }
 
-func newQueue(most int) *queue { return &queue{most: most, tools: map[ledger.Tool]*turn{}} }
+// rule is what bounds a tool.
+type rule struct {
+	// atOnce is how many of its operations one process deals with at a time.
+	atOnce int
+	// gated: its target is asked, by turns of its gate.
+	gated bool
+}
+
+func newQueue(most int) *queue { return &queue{most: most, tools: map[ledger.Tool]*line{}} }
 
 // add lets an operation wait; false: too many of its tool do, and it is found again later.
 func (q *queue) add(tool ledger.Tool, id ledger.OperationID) bool {
 	t := q.tools[tool]
 	if t == nil {
-		t = &turn{}
+		t = &line{}
 		q.tools[tool] = t
 		q.order = append(q.order, tool)
 	}
@@ -53,96 +60,63 @@ func (q *queue) full() (tools []ledger.Tool) {
 	return tools
 }
 
-// idle is how long nothing has to be looked at where nothing waits but for the end of something.
-const idle = time.Hour
-
-// next takes the operation whose turn it is. Where none may begin, wait says from when on one may, if time alone makes it so.
-func (q *queue) next(now time.Time, workers int, limits func(ledger.Tool) (int, time.Duration)) (id ledger.OperationID, tool ledger.Tool, wait time.Duration, ok bool) {
-	wait = idle
-	if q.running >= workers {
-		return id, "", wait, false
-	}
+// next takes an operation that may be dealt with now: of a tool that is gated, one that has a turn.
+func (q *queue) next(workers int, of func(ledger.Tool) rule) (id ledger.OperationID, tool ledger.Tool, with *pass, ok bool) {
+	free := workers - q.busy()
 	for i, tool := range q.order {
 		t := q.tools[tool]
-		if len(t.waiting) == 0 {
-			continue
-		}
-		atOnce, apart := limits(tool)
+		r := of(tool)
 		switch {
-		case t.running >= atOnce:
+		case len(t.waiting) == 0, t.running >= r.atOnce:
 			continue
-		case now.Before(t.from):
-			wait = min(wait, t.from.Sub(now))
+		case r.gated && len(t.access.free) == 0, !r.gated && free <= 0: // each turn has a worker
 			continue
+		case r.gated:
+			with, t.access.free = t.access.free[0], t.access.free[1:]
 		}
 		id, t.waiting = t.waiting[0], t.waiting[1:]
 		t.running++
 		q.running++
-		t.from = now.Add(apart)
-		q.order = append(slices.Delete(q.order, i, i+1), tool)
-		return id, tool, 0, true
+		q.last(i)
+		return id, tool, with, true
 	}
-	return id, "", wait, false
+	return id, "", nil, false
 }
 
-// done ends one that next has given. A tool without any is forgotten once its pace does not matter any more.
-func (q *queue) done(tool ledger.Tool) {
-	t := q.tools[tool]
-	t.running--
+// last puts a tool at the end.
+func (q *queue) last(i int) {
+	tool := q.order[i]
+	q.order = append(slices.Delete(q.order, i, i+1), tool)
+}
+
+// busy are the workers that deal with something, or wait for a turn to do so.
+func (q *queue) busy() int {
+	n := q.running
+	for _, t := range q.tools {
+		n += len(t.access.free) + t.access.wanted
+	}
+	return n
+}
+
+// done ends one that next has given. A tool of which nothing is left to remember is forgotten.
+func (q *queue) done(tool ledger.Tool, now time.Time) {
+	q.tools[tool].running--
 	q.running--
-	if t.running == 0 && len(t.waiting) == 0 && !time.Now().Before(t.from) {
+	q.forget(tool, now)
+}
+
+func (q *queue) forget(tool ledger.Tool, now time.Time) {
+	t := q.tools[tool]
+	if t.running == 0 && len(t.waiting) == 0 && t.access.idle(now) {
 		delete(q.tools, tool)
 		q.order = slices.DeleteFunc(q.order, func(other ledger.Tool) bool { return other == tool })
 	}
 }
 
-// putOff are operations that are due and are not looked at for a while, in this process alone: those that could not be dealt with, longer each time, and
-// those with which nothing was to be done.
-type putOff struct {
-	most int
-	ids  map[ledger.OperationID]delay
+// drop forgets those of a tool that wait, and returns them.
+func (q *queue) drop(tool ledger.Tool) []ledger.OperationID {
+	t := q.tools[tool]
+	waiting := t.waiting
+	t.waiting = nil
+	return waiting
 }
-
-type delay struct {
-	until  time.Time
-	failed int
-}
-
-const (
-	mostPutOff   = 1 << 16
-	firstPutOff  = 5 * time.Second
-	longestDelay = 30 * time.Minute
-	leftFor      = 15 * time.Second
-)
-
-func newPutOff() *putOff { return &putOff{most: mostPutOff, ids: map[ledger.OperationID]delay{}} }
-
-func (p *putOff) waits(id ledger.OperationID, now time.Time) bool {
-	d, ok := p.ids[id]
-	return ok && now.Before(d.until)
-}
-
-func (p *putOff) failed(id ledger.OperationID, now time.Time) {
-	d := p.ids[id]
-	wait := firstPutOff
-	for range min(d.failed, 20) {
-		wait = min(2*wait, longestDelay)
-	}
-	p.note(id, delay{now.Add(wait), d.failed + 1})
-}
-
-func (p *putOff) left(id ledger.OperationID, now time.Time) {
-	p.note(id, delay{until: now.Add(leftFor)})
-}
-
-func (p *putOff) note(id ledger.OperationID, d delay) {
-	for other := range p.ids { // any of them: it is noted again
-		if len(p.ids) < p.most {
-			break
-		}
-		delete(p.ids, other)
-	}
-	p.ids[id] = d
-}
-
-func (p *putOff) forget(id ledger.OperationID) { delete(p.ids, id) }

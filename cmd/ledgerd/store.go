@@ -31,6 +31,7 @@ type database interface {
 	ledger.Store
 	ledger.ContractStore
 	ledger.SecretStore
+	ledger.GateStore
 	Migrate(ctx context.Context) error
 }
 

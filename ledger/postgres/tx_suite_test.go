@@ -30,6 +30,7 @@ var notInTx = map[string]string{
 	"a_closed_store":               "it has nothing to close: it ends with the transaction",
 	"a_store_that_is_opened_again": "it has nothing to close: it ends with the transaction",
 	"versions_of_contracts":        "a Store keeps them: they belong to no transaction",
+	"gates_of_tools":               "a Store keeps them: they belong to no transaction",
 	"failpoints":                   "they lie around COMMIT, which is the caller's",
 }
 

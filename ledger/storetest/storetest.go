@@ -111,6 +111,7 @@ func Run(t *testing.T, h Harness) {
 		{"possible rows", testPossibleRows},
 		{"a damaged history", testDamaged},
 		{"versions of contracts", testContracts},
+		{"gates of tools", testGates},
 	}, withFailpoints...) {
 		reason, excepted := reasons[c.name]
 		t.Run(c.name, func(t *testing.T) {

@@ -203,6 +203,14 @@ CREATE TABLE slots (
 -- +goose StatementEnd
 
 -- +goose StatementBegin
+-- Whose turn it is to ask a tool's target. A document is read and written by those who ask, not by the ledger; it is changed in place.
+CREATE TABLE gates (
+    tool             text COLLATE "C" PRIMARY KEY CHECK (octet_length(tool) BETWEEN 1 AND 128),
+    document         bytea            NOT NULL CHECK (octet_length(document) > 0)
+) WITH (fillfactor = 10);
+-- +goose StatementEnd
+
+-- +goose StatementBegin
 CREATE INDEX unknown_by_tool ON unknown (tool_key, create_time);
 -- +goose StatementEnd
 
@@ -224,6 +232,7 @@ CREATE INDEX events_by_time ON events (scope_key, time, operation_id);
 
 -- +goose Down
 DROP TABLE fingerprint_secrets;
+DROP TABLE gates;
 DROP TABLE slots;
 DROP TABLE contracts;
 DROP TABLE unknown;

@@ -154,6 +154,14 @@ CREATE TABLE fingerprint_secrets (
 -- +goose StatementEnd
 
 -- +goose StatementBegin
+-- Whose turn it is to ask a tool's target. A document is read and written by those who ask, not by the ledger.
+CREATE TABLE gates (
+    tool                   TEXT    NOT NULL PRIMARY KEY CHECK (octet_length(tool) BETWEEN 1 AND 128),
+    document               BLOB    NOT NULL CHECK (octet_length(document) > 0)
+) STRICT;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
 -- Whose the slots of contracts' unique rules are. A slot is a keyed digest: nobody can learn values from it.
 CREATE TABLE slots (
     slot                   BLOB    NOT NULL PRIMARY KEY CHECK (octet_length(slot) = 32),
@@ -187,6 +195,7 @@ CREATE INDEX operations_unknown_by_tool ON operations (tool) WHERE state = 5;
 
 -- +goose Down
 DROP TABLE fingerprint_secrets;
+DROP TABLE gates;
 DROP TABLE slots;
 DROP TABLE contracts;
 DROP TABLE events;

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
 
--- Cuts the tables into parts by operation id, contracts by their version, slots by themselves, as an engine does that spreads them over nodes. PostgreSQL
+-- Cuts the tables into parts by operation id, contracts by their version, slots by themselves, gates by their tool, as an engine does that spreads them over nodes. PostgreSQL
 -- refuses it, as those do, where a unique constraint lacks what its table is cut by. For OPSLEDGER_TEST_AFTER_MIGRATE, in the matrix of engines.
 
 CREATE TABLE cut (LIKE operations INCLUDING ALL) PARTITION BY HASH (id);
@@ -30,6 +30,12 @@ CREATE TABLE fingerprint_secrets_0 PARTITION OF cut FOR VALUES WITH (MODULUS 2, 
 CREATE TABLE fingerprint_secrets_1 PARTITION OF cut FOR VALUES WITH (MODULUS 2, REMAINDER 1);
 DROP TABLE fingerprint_secrets;
 ALTER TABLE cut RENAME TO fingerprint_secrets;
+
+CREATE TABLE cut (LIKE gates INCLUDING ALL) PARTITION BY HASH (tool);
+CREATE TABLE gates_0 PARTITION OF cut FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+CREATE TABLE gates_1 PARTITION OF cut FOR VALUES WITH (MODULUS 2, REMAINDER 1);
+DROP TABLE gates;
+ALTER TABLE cut RENAME TO gates;
 
 CREATE TABLE cut (LIKE due INCLUDING ALL) PARTITION BY HASH (operation_id);
 CREATE TABLE due_0 PARTITION OF cut FOR VALUES WITH (MODULUS 2, REMAINDER 0);
