@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -40,7 +41,9 @@ var today = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 // desk is the ledger as people see it, over real mutual TLS. It gives the answers that it was told to, and notes what it was asked:
 // what is tested here is what a command sends, prints and exits with. What the ledger makes of it is tested against the ledger.
 type desk struct {
-	args    []string // how to reach it
+	args []string // how to reach it
+
+	mu      sync.Mutex // of what follows
 	answers map[string][]reply
 	// fixtures are what answers are written against.
 	fixtures map[string]any
@@ -96,6 +99,8 @@ func (d *desk) answer(_ context.Context, request any, info *grpc.UnaryServerInfo
 	if err != nil {
 		return nil, err
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.asked.WriteString("> " + method + " ")
 	if err := json.Compact(&d.asked, text); err != nil {
 		return nil, err
@@ -120,6 +125,8 @@ func (d *desk) told(t *testing.T, td *datadriven.TestData) string {
 	if err != nil {
 		td.Fatalf(t, "%v", err)
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if td.HasArg("reset") {
 		delete(d.answers, method)
 	}
@@ -239,7 +246,9 @@ func (d *desk) people(t *testing.T, td *datadriven.TestData) string {
 	if !td.HasArg("bare") {
 		args = append(args, d.args...)
 	}
+	d.mu.Lock()
 	d.asked.Reset()
+	d.mu.Unlock()
 	var out, talk bytes.Buffer
 	ids := 0
 	p := program{now: func() time.Time { return today }, newID: func() string {
@@ -249,6 +258,8 @@ func (d *desk) people(t *testing.T, td *datadriven.TestData) string {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	err := p.run(ctx, args[1:], strings.NewReader(stdin), &out, &talk)
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	var b strings.Builder
 	b.WriteString(d.asked.String())
 	if d.asked.Len() > 0 && out.Len() > 0 {
@@ -323,7 +334,9 @@ func TestPeople(t *testing.T) {
 // TestErrorsArePlain: what a ledger answers controls no terminal, as the program prints it.
 func TestErrorsArePlain(t *testing.T) {
 	d := newDesk(t)
+	d.mu.Lock()
 	d.answers["ListTools"] = []reply{{err: status.Error(codes.Internal, "bad \x1b[2J\u202e")}}
+	d.mu.Unlock()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], append([]string{"tool", "list"}, d.args...)...)
 	cmd.Env = append(os.Environ(), asMain+"=1")
 	out, err := cmd.CombinedOutput()

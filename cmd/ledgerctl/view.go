@@ -38,7 +38,7 @@ func (p printer) view(v *pb.GetOperationResponse, me string) error {
 	row("attempts", attempts(v, now))
 	if !final(op) {
 		row("in doubt", yes(op.GetMayHaveApplied(), "an earlier attempt may have been applied"))
-		row("settles", settles(op, now))
+		row("settles", settles(v, now))
 		row("checks", checks(op, now))
 	}
 	row("approval", approval(v, now))
@@ -120,10 +120,13 @@ func attempts(v *pb.GetOperationResponse, now time.Time) string {
 	return text
 }
 
-func settles(op *pb.Operation, now time.Time) string {
-	t := op.GetSettleTime()
-	if t == nil {
+func settles(v *pb.GetOperationResponse, now time.Time) string {
+	t := v.GetOperation().GetSettleTime()
+	switch {
+	case v.GetFirstGrantTime() == nil: // it was never sent
 		return ""
+	case t == nil:
+		return "the contract states no bound: a search that finds nothing counts from 15 minutes after the last send on"
 	}
 	if t.AsTime().After(now) {
 		return when(t, now) + ": until then, finding nothing proves nothing"
