@@ -4,6 +4,8 @@ package authz
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
@@ -147,6 +149,20 @@ func (p *Policy) anyRole(principal Principal, role Role, tools func(toolSet) boo
 		}
 	}
 	return false
+}
+
+// RoleTools returns the tools for which a principal has a role: all of them, or
+// some by name and those whose longer names begin with a prefix.
+func (p *Policy) RoleTools(principal Principal, role Role) (every bool, exact, prefixes []string) {
+	p.anyRole(principal, role, func(tools toolSet) bool {
+		every = every || tools.every
+		exact = slices.AppendSeq(exact, maps.Keys(tools.exact))
+		prefixes = append(prefixes, tools.prefixes...)
+		return false
+	})
+	slices.Sort(exact)
+	slices.Sort(prefixes)
+	return every, slices.Compact(exact), slices.Compact(prefixes)
 }
 
 // ReachesScope says whether some principal could still have the scope: what

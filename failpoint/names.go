@@ -32,6 +32,22 @@ const (
 	RPCBeginCheckAfterCommit   Name = "rpc.begin-check.after-commit"
 	RPCReconcileBeforeCommit   Name = "rpc.reconcile.before-commit"
 	RPCReconcileAfterCommit    Name = "rpc.reconcile.after-commit"
+	RPCTakeOverBeforeCommit    Name = "rpc.take-over.before-commit"
+	RPCTakeOverAfterCommit     Name = "rpc.take-over.after-commit"
+	RPCHandBackBeforeCommit    Name = "rpc.hand-back.before-commit"
+	RPCHandBackAfterCommit     Name = "rpc.hand-back.after-commit"
+	RPCResolveBeforeCommit     Name = "rpc.resolve.before-commit"
+	RPCResolveAfterCommit      Name = "rpc.resolve.after-commit"
+	RPCApproveBeforeCommit     Name = "rpc.approve.before-commit"
+	RPCApproveAfterCommit      Name = "rpc.approve.after-commit"
+	RPCCheckNowBeforeCommit    Name = "rpc.check-now.before-commit"
+	RPCCheckNowAfterCommit     Name = "rpc.check-now.after-commit"
+	RPCAddNoteBeforeCommit     Name = "rpc.add-note.before-commit"
+	RPCAddNoteAfterCommit      Name = "rpc.add-note.after-commit"
+	RPCPauseToolBeforeCommit   Name = "rpc.pause-tool.before-commit"
+	RPCPauseToolAfterCommit    Name = "rpc.pause-tool.after-commit"
+	RPCResumeToolBeforeCommit  Name = "rpc.resume-tool.before-commit"
+	RPCResumeToolAfterCommit   Name = "rpc.resume-tool.after-commit"
 )
 
 // Points of the stores. before-commit: the statements have run, COMMIT was not
@@ -63,6 +79,14 @@ var registered = []Name{
 	RPCCancelBeforeCommit, RPCCancelAfterCommit,
 	RPCBeginCheckBeforeCommit, RPCBeginCheckAfterCommit,
 	RPCReconcileBeforeCommit, RPCReconcileAfterCommit,
+	RPCTakeOverBeforeCommit, RPCTakeOverAfterCommit,
+	RPCHandBackBeforeCommit, RPCHandBackAfterCommit,
+	RPCResolveBeforeCommit, RPCResolveAfterCommit,
+	RPCApproveBeforeCommit, RPCApproveAfterCommit,
+	RPCCheckNowBeforeCommit, RPCCheckNowAfterCommit,
+	RPCAddNoteBeforeCommit, RPCAddNoteAfterCommit,
+	RPCPauseToolBeforeCommit, RPCPauseToolAfterCommit,
+	RPCResumeToolBeforeCommit, RPCResumeToolAfterCommit,
 	StoreCreateBeforeCommit, StoreCreateAfterCommit,
 	StoreUpdateBetweenReadAndWrite, StoreUpdateBeforeCommit, StoreUpdateAfterCommit,
 	StorePruneBeforeCommit, StorePruneAfterCommit,

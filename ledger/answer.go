@@ -97,12 +97,14 @@ type Standing struct {
 	SettleTime time.Time
 	// Effect is the strictest class it is judged by.
 	Effect Effect
+	// Now is the store's time at which it stands so.
+	Now time.Time
 }
 
 // Stand tells how an operation stands at a time, under the contract in force. It is what Lookup answers: it writes nothing.
 func Stand(op *Operation, c Contract, now time.Time) Standing {
 	d := &decision{was: op, next: *op, c: c, now: now, terms: c.judged(op.Terms, 0)}
-	s := Standing{SettleTime: d.settleTime(), Effect: d.terms.Effect}
+	s := Standing{SettleTime: d.settleTime(), Effect: d.terms.Effect, Now: now}
 	s.Outcome, s.Wait = d.stand()
 	return s
 }

@@ -115,6 +115,7 @@ type decision struct {
 	moved     bool // a deadline was moved without an event (Renew)
 	companion *Change
 	taken     []TakenSlot
+	guarded   bool // it rests on the guards
 }
 
 func (d *decision) done(a Answer, err error) (Change, Answer, error) {
@@ -127,7 +128,7 @@ func (d *decision) done(a Answer, err error) (Change, Answer, error) {
 		return Change{}, a, nil
 	}
 	a.Operation = &d.next
-	return Change{Next: &d.next, Event: d.event, Companion: d.companion, Slots: d.taken}, a, nil
+	return Change{Next: &d.next, Event: d.event, Companion: d.companion, UnlessPaused: d.guarded, Slots: d.taken}, a, nil
 }
 
 // hidden: an operation with a subject is visible to workers only with it, and a report carries none: only the proof of a grant shows it.
@@ -221,8 +222,11 @@ func (d *decision) digest() string {
 	case HandBack:
 		c.Actor = Actor{}
 		return contentDigest(c)
-	case Resolve:
+	case Resolve: // as for Reconcile
 		c.Actor = Actor{}
+		if r := c.Resolution.Happened; r != nil {
+			c.Resolution.Happened = &Result{Resource: r.Resource, Code: r.Code}
+		}
 		return contentDigest(c)
 	case Approve:
 		c.Actor = Actor{}

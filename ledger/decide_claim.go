@@ -219,6 +219,7 @@ func (d *decision) guards(distinct []OperationID) (Wait, error) {
 	if d.rel.ToolPaused {
 		return Wait{Reason: ToolPaused}, nil
 	}
+	d.guarded = true
 	if d.rel.ToolSaturated {
 		return Wait{Reason: ToolSaturated}, nil
 	}

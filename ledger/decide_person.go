@@ -126,8 +126,8 @@ func (d *decision) resolvable(person Actor, r Resolution) error {
 		return InvalidField("note", "must say what was looked at")
 	}
 	if r.Happened != nil {
-		if r.Happened.Resource.ID == "" && n.Detail.Kept == nil {
-			return InvalidField("resolution.happened.resource.id", "must name what was found")
+		if !r.Happened.Resource.named() && n.Detail.Kept == nil {
+			return InvalidField("resolution.happened.resource", "must name what was found by its id or uri")
 		}
 		return nil
 	}
@@ -156,7 +156,7 @@ func (d *decision) settleByHand(r Resolution) {
 	switch {
 	case r.Happened != nil:
 		result := r.Happened
-		if k := n.Detail.Kept; result.Resource.ID == "" && k != nil {
+		if k := n.Detail.Kept; !result.Resource.named() && k != nil {
 			result = &k.Result
 		}
 		d.succeed(result, "")
@@ -189,13 +189,7 @@ func (d *decision) approve(ap Approve) (Answer, error) {
 	if sent, err := d.looked(ap.ExpectedVersion); sent || err != nil {
 		return Answer{}, err
 	}
-	a := n.Detail.Approval
-	switch {
-	case n.Detail.Proposal != nil:
-		a = n.Detail.Proposal
-	case n.Detail.Changed != nil:
-		a = n.Detail.Changed
-	}
+	a := n.Question()
 	switch {
 	case a == nil || a.Granted || a.ExpireTime.Before(d.now):
 		return Answer{}, &Refusal{Err: ErrIllegalTransition}

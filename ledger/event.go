@@ -94,7 +94,7 @@ func (e *Event) Body() []byte {
 	if e.Epoch != 0 {
 		w.field("epoch", strconv.FormatUint(e.Epoch, 10))
 	}
-	w.object("facts", e.allFacts())
+	w.object("facts", e.AllFacts())
 	w.enum("fromState", "STATE_", uint8(e.FromState), e.FromState.String())
 	w.enum("kind", "EVENT_KIND_", uint8(e.Kind), e.Kind.String())
 	w.field("note", e.Note)
@@ -109,7 +109,8 @@ func (e *Event) Body() []byte {
 	return w.bytes()
 }
 
-func (e *Event) allFacts() map[string]string {
+// AllFacts are the facts as the contract's message has them, with the command ("command") and the digest of its content ("content").
+func (e *Event) AllFacts() map[string]string {
 	facts := make(map[string]string, len(e.Facts)+2)
 	for k, v := range e.Facts {
 		facts[k] = v

@@ -257,6 +257,12 @@ func relations(v View, cmd Command) (dependsOn []OperationID, compensates, corre
 func (l *Ledger) relatedTo(v View, reads ReadSet, cmd Command, own Contract) Related {
 	rel := Related{Timeline: v.Timeline, Watermark: v.Watermark, Prior: v.Prior, UnknownSiblings: v.UnknownSiblings, Owners: v.Owners}
 	rel.ToolSaturated = own.MaxUnknown > 0 && v.Unknowns >= own.MaxUnknown
+	switch c := cmd.(type) {
+	case Claim:
+		rel.ToolPaused = v.Paused.Has(c.Key.Tool)
+	case Start:
+		rel.ToolPaused = v.Paused.Has(v.Current.Tool)
+	}
 	deps, compensates, corrects := relations(v, cmd)
 	for _, id := range deps {
 		rel.Dependencies = append(rel.Dependencies, v.Related[id])

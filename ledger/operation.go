@@ -206,6 +206,9 @@ type ResourceRef struct {
 	Version string `json:"version,omitempty"`
 }
 
+// named reports whether it says which thing it is.
+func (r ResourceRef) named() bool { return r.ID != "" || r.URI != "" }
+
 // Same reports whether both name one thing; its version may differ.
 func (r ResourceRef) Same(o ResourceRef) bool {
 	if r.ID == "" && o.ID == "" {

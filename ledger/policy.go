@@ -33,6 +33,8 @@ type Policy interface {
 	// HasRole: the principal has the role for this tool. HasAnyRole: for some tool; who has none is refused before anything is looked at.
 	HasRole(p Principal, role Role, tool Tool) bool
 	HasAnyRole(p Principal, role Role) bool
+	// RoleTools are the tools for which the principal has the role.
+	RoleTools(p Principal, role Role) ToolPatterns
 }
 
 // Viewer is who would see a result, in this very call.

@@ -110,6 +110,8 @@ type View struct {
 	Timeline uint32
 	// Watermark is set while keys decided before it can't be told from lost ones.
 	Watermark Watermark
+	// Paused are the tools that get no new grant.
+	Paused PausedTools
 	// Current is nil when there is no such operation.
 	Current *Operation
 	// Prior are this operation's events under the read's command id, in order.
@@ -140,6 +142,8 @@ type Change struct {
 	Event *Event
 	// Companion is a change of another operation in the same transaction: an original that gets a compensation.
 	Companion *Change
+	// UnlessPaused: it is a grant, which is written only while its tool is not paused.
+	UnlessPaused bool
 	// Slots that Next takes, in the order of their digests, each once. Each is a compare-and-swap on whose it was: where one is lost, nothing
 	// is written.
 	Slots []TakenSlot

@@ -196,6 +196,10 @@ func (policy) HasRole(_ ledger.Principal, role ledger.Role, _ ledger.Tool) bool 
 	return role == ledger.RoleReconciler
 }
 
+func (policy) RoleTools(_ ledger.Principal, role ledger.Role) ledger.ToolPatterns {
+	return ledger.ToolPatterns{Every: role == ledger.RoleReconciler}
+}
+
 func (policy) HasAnyRole(_ ledger.Principal, role ledger.Role) bool {
 	return role == ledger.RoleReconciler
 }

@@ -25,6 +25,9 @@ import (
 // ledgerService is the name under which the health of the ledger itself is asked for.
 const ledgerService = protoPackage + ".LedgerService"
 
+// healthNames are those under which the health is told: of all, and of each service.
+var healthNames = []string{"", ledgerService, protoPackage + ".OperatorService"}
+
 // The limits of one connection and one message. gRPC's own are meant for a network of friends. A request has at most 256 KiB of JSON:
 // there is room for much more, so that who sends too much is told which field it is, and the report of an effect is taken without its
 // payload. An answer is at most a page of operations.
@@ -55,6 +58,10 @@ func grpcServer(parts parts, l *ledger.Ledger, shared *connections, draining fun
 	if err != nil {
 		return nil, nil, err
 	}
+	people, err := rpc.NewOperators(service, parts.store, rpc.OperatorOptions{Tools: parts.contracts.Tools})
+	if err != nil {
+		return nil, nil, err
+	}
 	admission := authz.NewInterceptor(parts.policy, parts.now)
 	chain := rpc.InterceptorOptions{Log: parts.log, Draining: draining, Limiter: limiter}
 	options := append(rpc.Interceptors(gate{admission, parts.openReflection, streams}, chain),
@@ -78,8 +85,9 @@ func grpcServer(parts parts, l *ledger.Ledger, shared *connections, draining fun
 	)
 	s := grpc.NewServer(options...)
 	rpc.Register(s, service)
+	rpc.RegisterOperators(s, people)
 	healthy := health.NewServer()
-	for _, name := range []string{"", ledgerService} {
+	for _, name := range healthNames {
 		healthy.SetServingStatus(name, grpc_health_v1.HealthCheckResponse_NOT_SERVING)
 	}
 	grpc_health_v1.RegisterHealthServer(s, healthy)

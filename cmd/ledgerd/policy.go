@@ -41,6 +41,15 @@ func (p policyInForce) HasAnyRole(who ledger.Principal, role ledger.Role) bool {
 	return p().HasAnyRole(authz.Principal(who), authz.Role(role))
 }
 
+func (p policyInForce) RoleTools(who ledger.Principal, role ledger.Role) ledger.ToolPatterns {
+	every, exact, prefixes := p().RoleTools(authz.Principal(who), authz.Role(role))
+	tools := ledger.ToolPatterns{Every: every, Prefixes: prefixes}
+	for _, name := range exact {
+		tools.Exact = append(tools.Exact, ledger.Tool(name))
+	}
+	return tools
+}
+
 // limits of a principal's scope, and of each subject of it.
 func (p policyInForce) limits(who ledger.Principal) (scope, subject rpc.Limits) {
 	ofAll, ofOne := p().Limits(authz.Principal(who))

@@ -30,6 +30,8 @@ import (
 type contracts interface {
 	ledger.Contracts
 	Declared(tool ledger.Tool) (contract.Contract, bool)
+	// Tools are those that have a contract.
+	Tools() []ledger.Tool
 	Strict() bool
 	// Keep has those in force kept now, and others before they come into force.
 	Keep(keep func(*contract.Set) error) error
@@ -192,7 +194,7 @@ func (s *server) run(ctx context.Context, signals <-chan os.Signal, ready func(a
 }
 
 func (s *server) setHealth(status grpc_health_v1.HealthCheckResponse_ServingStatus) {
-	for _, name := range []string{"", ledgerService} {
+	for _, name := range healthNames {
 		s.health.SetServingStatus(name, status)
 	}
 }

@@ -32,6 +32,7 @@ type database interface {
 	ledger.ContractStore
 	ledger.SecretStore
 	ledger.GateStore
+	ledger.OperatorStore
 	Migrate(ctx context.Context) error
 }
 

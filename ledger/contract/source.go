@@ -139,6 +139,9 @@ func (s *Source) Contract(tool ledger.Tool) (ledger.Contract, bool) {
 // Declared is all that is declared about a tool now.
 func (s *Source) Declared(tool ledger.Tool) (Contract, bool) { return s.Current().Declared(tool) }
 
+// Tools are the declared tools, sorted.
+func (s *Source) Tools() []ledger.Tool { return s.Current().Tools() }
+
 // Strict reports whether tools without a contract are to be refused now.
 func (s *Source) Strict() bool { return s.Current().Strict() }
 

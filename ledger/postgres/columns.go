@@ -84,9 +84,10 @@ func (w write) due(of, other operation) (v pgtype.Timestamptz) {
 	return v
 }
 
-// guardColumns are what a guess depends on and does not write; the second one is of inserts.
+// guardColumns are what a write depends on besides its row; the last one is of inserts.
 var guardColumns = []column[write]{
 	of("guarded", "boolean", func(w write) pgtype.Bool { return pgtype.Bool{Bool: w.guess != nil, Valid: true} }),
+	of("unpaused", "boolean", func(w write) pgtype.Bool { return pgtype.Bool{Bool: w.unpaused, Valid: true} }),
 	of("unlike", "boolean", func(w write) pgtype.Bool { return pgtype.Bool{Bool: w.unlike, Valid: true} }),
 }
 

@@ -97,16 +97,8 @@ func (t *TxStore) Due(ctx context.Context, q ledger.DueQuery) (ledger.DuePage, e
 
 // due reads a page, and tells what was left out from what is due.
 func (r reading) due(ctx context.Context, now time.Time, q ledger.DueQuery) (page ledger.DuePage, err error) {
-	found, err := query(ctx, r, collectLooked, selectDue, instant(now), position(q.After.Time), uuid(q.After.ID), q.Limit, tools(q.Without), q.Scanned())
+	found, err := query(ctx, r, collectLooked, selectDue, instant(now), position(q.After.Time), uuid(q.After.ID), q.Limit, texts(q.Without), q.Scanned())
 	return ledger.PageOf(found, q.Limit), err
-}
-
-func tools(list []ledger.Tool) []string {
-	texts := make([]string, len(list)) // not nil, which would be NULL
-	for i, tool := range list {
-		texts[i] = string(tool)
-	}
-	return texts
 }
 
 func collectLooked(rows pgx.Rows) ([]ledger.LookedAt, error) {

@@ -188,7 +188,7 @@ func (g *gathered) only() (ledger.View, error) {
 func (g *gathered) view(n int) (ledger.View, error) {
 	set, own := g.sets[n], g.each[n]
 	v := ledger.View{
-		Now: g.clock.now(g.now), Timeline: uint32(g.meta.timeline), Watermark: g.meta.watermark,
+		Now: g.clock.now(g.now), Timeline: uint32(g.meta.timeline), Watermark: g.meta.watermark, Paused: g.meta.paused,
 		Prior: own.prior, UnknownSiblings: own.siblings, Unknowns: int(own.unknowns),
 	}
 	if len(set.Related) > 0 {

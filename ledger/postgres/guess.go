@@ -28,8 +28,10 @@ type meta struct {
 	schema    int
 	timeline  int64
 	watermark ledger.Watermark
+	paused    ledger.PausedTools
 }
 
+// equal reports whether a guess rests on the same. Which tools are paused is looked at by each grant that is written, guessed or not.
 func (m *meta) equal(o *meta) bool {
 	return m.schema == o.schema && m.timeline == o.timeline && m.watermark.At.Equal(o.watermark.At) && m.watermark.LostSince.Equal(o.watermark.LostSince)
 }
@@ -87,7 +89,7 @@ func (g *glimpse) look(b *pgx.Batch) {
 }
 
 func scanMeta(row pgx.Row) (m meta, now time.Time, err error) {
-	err = row.Scan(&now, &m.schema, &m.timeline, (*stamp)(&m.watermark.At), (*stamp)(&m.watermark.LostSince))
+	err = row.Scan(&now, &m.schema, &m.timeline, (*stamp)(&m.watermark.At), (*stamp)(&m.watermark.LostSince), &m.paused)
 	return m, now, err
 }
 
@@ -114,6 +116,7 @@ func (u *update) guessed() (settles bool, what outcome, err error) {
 		at = now.late
 	}
 	view := g.At(clock(u.store.opts.Now).now(at), uint32(now.timeline), now.watermark)
+	view.Paused = now.paused
 	change, err := u.decide(view)
 	if err != nil || change.Next == nil || change.Companion != nil {
 		return false, failed, nil

@@ -60,11 +60,11 @@ func scanRow(row pgx.Row) (ledger.Operation, error) {
 	copy(o.LastHash[:], lastHash)
 	copy(o.Fingerprint.Digest[:], digest)
 	if record > recordVersion {
-		return ledger.Operation{ID: o.ID}, tooNew(&o)
+		return ledger.Operation{ID: o.ID}, &ledger.Refusal{Err: ledger.ErrRecordTooNew, Operation: identity(&o)}
 	}
 	// Numbers that no release has written: a scan that refused them would end the whole answer of the server.
 	if int16(o.QueueReason) != queueReason || int16(o.Terms.Effect) != effect || int32(o.Fingerprint.Spec) != spec {
-		return ledger.Operation{ID: o.ID}, errDamaged
+		return *identity(&o), errDamaged
 	}
 	for _, d := range []struct {
 		stored []byte
@@ -82,7 +82,7 @@ func scanRow(row pgx.Row) (ledger.Operation, error) {
 			continue
 		}
 		if err := json.Unmarshal(d.stored, d.into); err != nil {
-			return ledger.Operation{ID: o.ID}, errDamaged
+			return *identity(&o), errDamaged
 		}
 	}
 	if o.Result != nil {
@@ -91,17 +91,16 @@ func scanRow(row pgx.Row) (ledger.Operation, error) {
 	return o, nil
 }
 
-// tooNew refuses what a newer release wrote, with as much of it as no release changes the meaning of: who may know of it, its place in
-// a listing, and its holder.
-func tooNew(o *ledger.Operation) error {
-	return &ledger.Refusal{Err: ledger.ErrRecordTooNew, Operation: &ledger.Operation{
+// identity is as much of a row as no release changes the meaning of: who may know of it, its place in a listing, and its holder.
+func identity(o *ledger.Operation) *ledger.Operation {
+	return &ledger.Operation{
 		ID: o.ID, KeyHash: o.KeyHash, Scope: o.Scope, Principal: o.Principal, Tool: o.Tool, Task: o.Task, SubjectDigest: o.SubjectDigest,
 		CreateTime: o.CreateTime, UpdateTime: o.UpdateTime,
 		Fingerprint: ledger.Fingerprint{
 			Spec: o.Fingerprint.Spec, SecretID: o.Fingerprint.SecretID, Contract: o.Fingerprint.Contract, Digest: o.Fingerprint.Digest,
 		},
 		Grant: ledger.Grant{ClaimID: o.Grant.ClaimID},
-	}}
+	}
 }
 
 // listed keeps a record of a newer release in its place, without a state.

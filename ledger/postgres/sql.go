@@ -29,7 +29,7 @@ const (
 	release      = `RELEASE SAVEPOINT opsledger`
 	selectCommit = `SELECT current_setting('synchronous_commit')`
 
-	selectMeta = `SELECT clock_timestamp(), schema_version, timeline, watermark_time, watermark_lost_since FROM meta WHERE id = 1`
+	selectMeta = `SELECT clock_timestamp(), schema_version, timeline, watermark_time, watermark_lost_since, paused FROM meta WHERE id = 1`
 
 	selectNow = `SELECT clock_timestamp()`
 	// OFFSET 0 keeps the planner from walking the primary key, in its order, to the first row that fits.
@@ -128,7 +128,8 @@ func inserting(s shape) string {
 	INSERT INTO operations (` + names("", insertColumns) + `)
 	SELECT ` + values(s, 1, insertColumns) + s.from + `
 	WHERE ` + guard{}.holds(s.value(own, "boolean"), own+len(guardColumns)) + `
-		AND (NOT ` + s.value(own+1, "boolean") + ` OR (SELECT min(create_time) FROM unknown WHERE like_key = ` + likeIt(s) + `) IS NULL)
+		AND (NOT ` + s.value(own+1, "boolean") + ` OR ` + unpaused(insertedAs(s, "tool")) + `)
+		AND (NOT ` + s.value(own+2, "boolean") + ` OR (SELECT min(create_time) FROM unknown WHERE like_key = ` + likeIt(s) + `) IS NULL)
 	ON CONFLICT (id) DO NOTHING RETURNING id, scope, tool),
 	o AS (SELECT i.id, i.scope, i.tool` + s.number + ` FROM i` + s.match + `),` + following(s, past) + `
 	SELECT id FROM o`
@@ -141,11 +142,18 @@ func likeKey(scope, task, tool string) string {
 
 // likeIt is that of the row to be inserted.
 func likeIt(s shape) string {
-	of := map[string]string{}
-	for i, c := range insertColumns {
-		of[c.name] = s.value(1+i, c.kind)
-	}
-	return likeKey(of["scope"], of["task"], of["tool"])
+	return likeKey(insertedAs(s, "scope"), insertedAs(s, "task"), insertedAs(s, "tool"))
+}
+
+// insertedAs is a column's value of the row to be inserted.
+func insertedAs(s shape, name string) string {
+	i := slices.IndexFunc(insertColumns, func(c column[operation]) bool { return c.name == name })
+	return s.value(1+i, insertColumns[i].kind)
+}
+
+// unpaused says that a tool gets grants, as of the statement itself. It is looked up once in a statement.
+func unpaused(tool string) string {
+	return `NOT (ARRAY[` + tool + `, '*'] && (SELECT p.paused FROM meta AS p WHERE p.id = 1))`
 }
 
 // updating: the swap names no column of a partial index, so that no plan can use one.
@@ -157,7 +165,8 @@ func updating(s shape) string {
 	return `WITH o AS (
 	UPDATE operations AS t SET (` + names("", mutableColumns) + `) = ROW(` + values(s, next, mutableColumns) + `)` + s.from + `
 	WHERE t.id = ` + was(0) + s.among("t.id", 1, "uuid") + ` AND t.sequence = ` + was(1) + ` AND t.grant_lease_until IS NOT DISTINCT FROM ` + was(2) + ` AND t.last_hash = ` + was(3) + `
-		AND t.record_version <= ` + strconv.Itoa(recordVersion) + ` AND ` + guard{}.holds(s.value(own+len(dueColumns), "boolean"), own+len(dueColumns)+1) + `
+		AND t.record_version <= ` + strconv.Itoa(recordVersion) + ` AND ` + guard{}.holds(s.value(own+len(dueColumns), "boolean"), own+len(dueColumns)+2) + `
+		AND (NOT ` + s.value(own+len(dueColumns)+1, "boolean") + ` OR ` + unpaused("t.tool") + `)
 		AND (SELECT TRUE FROM events AS same WHERE same.operation_id = t.id AND ` + sameCommand(s, past) + ` LIMIT 1) IS NULL
 	RETURNING t.id, t.scope, t.tool` + s.number + `),
 	done AS (DELETE FROM due USING o WHERE due.operation_id = o.id AND due.next_check_time = ` + was(4) + s.among("due.next_check_time", 5, "timestamptz") + `),` + following(s, past) + `

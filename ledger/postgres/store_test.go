@@ -18,6 +18,8 @@ import (
 
 func TestStore(t *testing.T) { storetest.Run(t, harness{}) }
 
+func TestStoreForOperators(t *testing.T) { storetest.RunOperators(t, harness{}) }
+
 func TestStoreKeepsSecrets(t *testing.T) { storetest.RunSecrets(t, harness{}) }
 
 type harness struct{}

@@ -27,6 +27,8 @@ type write struct {
 	// is no UNKNOWN operation like the new one.
 	guess  *meta
 	unlike bool
+	// unpaused: it is written only while its tool is not paused.
+	unpaused bool
 	// caller, if set, wants something that has not begun: a batch does nothing for one that has gone. Reports go on.
 	caller context.Context
 }
@@ -56,7 +58,7 @@ func inserted(writes []write, g guard) (string, []any) {
 // updated is the statement that changes rows, and what it is given.
 func updated(writes []write, g guard) (string, []any) {
 	rows, events := parts(writes)
-	given := g.args(args(args(args(args(args(nil, swapColumns, writes), mutableColumns, rows), eventColumns, events), dueColumns, writes), guardColumns[:1], writes))
+	given := g.args(args(args(args(args(args(nil, swapColumns, writes), mutableColumns, rows), eventColumns, events), dueColumns, writes), guardColumns[:2], writes))
 	if len(writes) <= single {
 		return updateOne, given
 	}
@@ -65,7 +67,7 @@ func updated(writes []write, g guard) (string, []any) {
 
 // plan checks that a change fits what was read. An error is a fault of the caller's code, not of the database.
 func plan(op ledger.OperationID, view ledger.View, change ledger.Change) ([]write, error) {
-	writes := []write{{id: change.Next.ID, was: view.Current, next: change.Next, event: change.Event, slots: change.Slots}}
+	writes := []write{{id: change.Next.ID, was: view.Current, next: change.Next, event: change.Event, slots: change.Slots, unpaused: change.UnlessPaused}}
 	if change.Next.ID != op {
 		return nil, errors.New("postgres: the change is of another operation than the one read")
 	}
@@ -213,7 +215,7 @@ func (u *update) confirm() (outcome, error) {
 		return settled, unavailable("confirm a commit", err)
 	}
 	for _, w := range writes {
-		w.slots, w.guess, w.unlike = nil, nil, false // as they were, if the row was written
+		w.slots, w.guess, w.unlike, w.unpaused = nil, nil, false, false // as they were, if the row was written
 		won := map[ledger.OperationID]bool{}
 		b := &pgx.Batch{}
 		queueWrites(b, []write{w}, guard{}, won)

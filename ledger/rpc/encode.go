@@ -88,12 +88,7 @@ func encodeReplay(op *ledger.Operation, show bool, acceptSchemas []string) *pb.R
 		return &pb.Replay{Redacted: true}
 	}
 	r := op.Result
-	m := &pb.Replay{
-		Result: &pb.Result{
-			Resource: encodeResource(r.Resource), Code: r.Code, Attributes: maps.Clone(r.Attributes), Schema: r.Schema, Payload: r.Payload,
-		},
-		DroppedAttributes: slices.Clone(op.Detail.DroppedAttributes),
-	}
+	m := &pb.Replay{Result: encodeResult(r), DroppedAttributes: slices.Clone(op.Detail.DroppedAttributes)}
 	switch op.Detail.PayloadOmitted {
 	case payloadTooLarge:
 		m.PayloadOmitted = pb.PayloadOmission_PAYLOAD_OMISSION_TOO_LARGE
@@ -105,6 +100,12 @@ func encodeReplay(op *ledger.Operation, show bool, acceptSchemas []string) *pb.R
 		m.PayloadOmitted = pb.PayloadOmission_PAYLOAD_OMISSION_SCHEMA_NOT_ACCEPTED
 	}
 	return m
+}
+
+func encodeResult(r *ledger.Result) *pb.Result {
+	return &pb.Result{
+		Resource: encodeResource(r.Resource), Code: r.Code, Attributes: maps.Clone(r.Attributes), Schema: r.Schema, Payload: r.Payload,
+	}
 }
 
 // encodeFailure shows a failure; code and message are the target's answer and fall under the same right as a result.

@@ -108,6 +108,10 @@ func fail(ctx context.Context, log *slog.Logger, err error, showResource bool) e
 	if len(r.Other) > 0 {
 		info.Metadata["operation_ids"] = strings.Join(idTexts(r.Other), ",")
 	}
+	if op := r.Operation; op != nil && row.err == ledger.ErrStaleVersion {
+		info.Metadata["version"] = strconv.FormatUint(op.Version, 10)
+		info.Metadata["state"] = op.State.String()
+	}
 	if len(r.Violations) > 0 {
 		bad := &errdetails.BadRequest{}
 		for _, v := range r.Violations {

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -39,6 +41,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // world is one ledger behind one server, with a clock that tests move.
 type world struct {
 	client    pb.LedgerServiceClient
+	people    pb.OperatorServiceClient
 	ledger    *ledger.Ledger
 	policy    *policy
 	contracts contracts
@@ -116,7 +119,13 @@ func newWorld(t *testing.T, s setup) *world {
 	if s.service != nil {
 		service = s.service(server)
 	}
-	w.client = serve(t, service, rpc.Interceptors(gate{}, rpc.InterceptorOptions{Log: s.log, Draining: w.draining.Load, Limiter: limiter}))
+	var people *rpc.Operators
+	if store, ok := w.store.(ledger.OperatorStore); ok {
+		if people, err = rpc.NewOperators(server, store, rpc.OperatorOptions{Tools: w.contracts.tools}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.client, w.people = serve(t, service, people, rpc.Interceptors(gate{}, rpc.InterceptorOptions{Log: s.log, Draining: w.draining.Load, Limiter: limiter}))
 	return w
 }
 
@@ -132,10 +141,13 @@ func (s tellingStore) Update(ctx context.Context, reads ledger.ReadSet, decide f
 	return err
 }
 
-func serve(t *testing.T, service pb.LedgerServiceServer, options []grpc.ServerOption) pb.LedgerServiceClient {
+func serve(t *testing.T, service pb.LedgerServiceServer, people *rpc.Operators, options []grpc.ServerOption) (pb.LedgerServiceClient, pb.OperatorServiceClient) {
 	t.Helper()
 	g := grpc.NewServer(options...)
 	pb.RegisterLedgerServiceServer(g, service)
+	if people != nil {
+		rpc.RegisterOperators(g, people)
+	}
 	listener := bufconn.Listen(1 << 20)
 	done := make(chan struct{})
 	go func() {
@@ -153,7 +165,7 @@ func serve(t *testing.T, service pb.LedgerServiceServer, options []grpc.ServerOp
 		g.Stop()
 		<-done
 	})
-	return pb.NewLedgerServiceClient(conn)
+	return pb.NewLedgerServiceClient(conn), pb.NewOperatorServiceClient(conn)
 }
 
 func newRing(t *testing.T, ids ...string) *fingerprint.Ring {
@@ -216,6 +228,8 @@ type policy struct {
 	subjects map[ledger.Principal]ledger.SubjectRule
 	revoked  atomic.Pointer[ledger.Tool]
 	roles    map[ledger.Principal][]ledger.Tool
+	// people are the rights of operators and auditors.
+	people map[ledger.Principal]map[ledger.Role]ledger.ToolPatterns
 }
 
 func newPolicy() *policy {
@@ -227,6 +241,12 @@ func newPolicy() *policy {
 			"serves-users": ledger.SubjectAllowed, "always-for-users": ledger.SubjectRequired,
 		},
 		roles: map[ledger.Principal][]ledger.Tool{"checker": {"tickets.create", "charge"}, "other-checker": {"something.else"}},
+		people: map[ledger.Principal]map[ledger.Role]ledger.ToolPatterns{
+			"ops-a":      {ledger.RoleOperator: {Every: true}},
+			"ops-b":      {ledger.RoleOperator: {Every: true}},
+			"ops-charge": {ledger.RoleOperator: {Exact: []ledger.Tool{"charge"}}, ledger.RoleAuditor: {Prefixes: []string{"mail."}}},
+			"auditor":    {ledger.RoleAuditor: {Every: true}},
+		},
 	}
 }
 
@@ -243,11 +263,21 @@ func (p *policy) ToolAllowed(_ ledger.Principal, tool ledger.Tool) bool {
 func (p *policy) revoke(tool ledger.Tool) { p.revoked.Store(&tool) }
 
 func (p *policy) HasRole(name ledger.Principal, role ledger.Role, tool ledger.Tool) bool {
-	return role == ledger.RoleReconciler && slices.Contains(p.roles[name], tool)
+	if role == ledger.RoleReconciler {
+		return slices.Contains(p.roles[name], tool)
+	}
+	tools := p.people[name][role]
+	return tools.Every || slices.Contains(tools.Exact, tool) ||
+		slices.ContainsFunc(tools.Prefixes, func(prefix string) bool { return strings.HasPrefix(string(tool), prefix) && len(tool) > len(prefix) })
 }
 
 func (p *policy) HasAnyRole(name ledger.Principal, role ledger.Role) bool {
-	return role == ledger.RoleReconciler && len(p.roles[name]) > 0
+	_, ok := p.people[name][role]
+	return ok || role == ledger.RoleReconciler && len(p.roles[name]) > 0
+}
+
+func (p *policy) RoleTools(name ledger.Principal, role ledger.Role) ledger.ToolPatterns {
+	return p.people[name][role]
 }
 
 type contracts map[ledger.Tool]ledger.Contract
@@ -258,6 +288,8 @@ func (c contracts) Contract(tool ledger.Tool) (ledger.Contract, bool) {
 	}
 	return ledger.DefaultContract(tool), false
 }
+
+func (c contracts) tools() []ledger.Tool { return slices.Collect(maps.Keys(c)) }
 
 // declared is a contract with something declared of everything.
 func declared(tool ledger.Tool) ledger.Contract {

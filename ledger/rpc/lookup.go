@@ -96,13 +96,9 @@ func (s *Server) ListOperations(ctx context.Context, req *pb.ListOperationsReque
 		q.States = append(q.States, ledger.State(state))
 	}
 	q.UpdatedAfter = f.time("update_time_after", req.GetUpdateTimeAfter())
-	size := int(req.GetPageSize())
-	f.want(size >= 0 && size <= maxPage, "page_size", "must be at least 0 and at most 500")
-	if size == 0 {
-		size = defaultPage
-	}
+	size := f.pageSize(req.GetPageSize())
 	var ok bool
-	q.AfterTime, q.AfterID, ok = parsePageToken(req.GetPageToken(), req)
+	q.AfterTime, q.AfterID, ok = parsePageToken(req.GetPageToken(), listed(req))
 	f.want(ok, "page_token", "must be the next_page_token of a page with the same task, states and update_time_after")
 	if err = f.err(); err == nil {
 		err = c.maySay("subject", req.GetSubject())
@@ -123,7 +119,7 @@ func (s *Server) ListOperations(ctx context.Context, req *pb.ListOperationsReque
 		if !q.UpdatedAfter.IsZero() {
 			at = last.UpdateTime
 		}
-		m.NextPageToken = pageToken(at, last.ID, req)
+		m.NextPageToken = pageToken(at, last.ID, listed(req))
 	}
 	for i := range ops {
 		if ops[i].State == 0 { // of a newer release: that it exists is all that can be said
@@ -143,21 +139,21 @@ const (
 	pageTokenSize    = 1 + 8 + 16 + 8
 )
 
-func pageToken(at time.Time, id ledger.OperationID, req *pb.ListOperationsRequest) string {
+func pageToken(at time.Time, id ledger.OperationID, listed []byte) string {
 	b := make([]byte, 0, pageTokenSize)
 	b = append(b, pageTokenVersion)
 	b = binary.BigEndian.AppendUint64(b, uint64(at.UnixMicro()))
 	b = append(b, id[:]...)
-	b = append(b, listed(req)...)
+	b = append(b, listed...)
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-func parsePageToken(token string, req *pb.ListOperationsRequest) (at time.Time, id ledger.OperationID, ok bool) {
+func parsePageToken(token string, listed []byte) (at time.Time, id ledger.OperationID, ok bool) {
 	if token == "" {
 		return time.Time{}, ledger.OperationID{}, true
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(token)
-	if err != nil || len(b) != pageTokenSize || b[0] != pageTokenVersion || string(b[25:]) != string(listed(req)) {
+	if err != nil || len(b) != pageTokenSize || b[0] != pageTokenVersion || string(b[25:]) != string(listed) {
 		return time.Time{}, ledger.OperationID{}, false
 	}
 	at = time.UnixMicro(int64(binary.BigEndian.Uint64(b[1:9]))).UTC()

@@ -37,6 +37,7 @@ type metrics struct {
 	alike    metric.Int64Counter
 	refused  metric.Int64Counter
 	replays  metric.Int64Counter
+	taken    metric.Int64Counter
 	duration metric.Float64Histogram
 }
 
@@ -45,7 +46,7 @@ func newMetrics(meter metric.Meter) (*metrics, error) {
 		meter = otel.Meter("github.com/opsledger/opsledger/ledger/rpc")
 	}
 	m := &metrics{}
-	var errs [5]error
+	var errs [6]error
 	m.claims, errs[0] = meter.Int64Counter("ledger.claims", metric.WithUnit("{claim}"),
 		metric.WithDescription("Claims, by what they were told."))
 	m.refused, errs[1] = meter.Int64Counter("ledger.transitions.rejected", metric.WithUnit("{command}"),
@@ -57,6 +58,8 @@ func newMetrics(meter metric.Meter) (*metrics, error) {
 		metric.WithExplicitBucketBoundaries(0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300, 1800, 3600, 21600, 86400))
 	m.alike, errs[4] = meter.Int64Counter("ledger.claims.look_alike", metric.WithUnit("{claim}"),
 		metric.WithDescription("Operations whose request is that of another key of the same scope, subject, task and tool, among the last that this instance saw."))
+	m.taken, errs[5] = meter.Int64Counter("ledger.takeovers", metric.WithUnit("{operation}"),
+		metric.WithDescription("Operations that people have taken over."))
 	return m, errors.Join(errs[:]...)
 }
 
@@ -87,6 +90,10 @@ func (m *metrics) rejected(ctx context.Context, reason string) {
 	if reason != "" {
 		m.refused.Add(ctx, 1, metric.WithAttributes(attribute.String(labelRejection, reason)))
 	}
+}
+
+func (m *metrics) tookOver(ctx context.Context, tool string) {
+	m.taken.Add(ctx, 1, metric.WithAttributes(attribute.String(labelTool, tool)))
 }
 
 func (m *metrics) replayAuthorized(ctx context.Context, allowed bool) {

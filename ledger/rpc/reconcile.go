@@ -17,19 +17,8 @@ import (
 
 // reconciler is who may say what a target says. Its right is by tool, over all scopes: it needs no scope of its own.
 func (s *Server) reconciler(ctx context.Context) (ledger.Actor, ledger.May, error) {
-	p, err := s.principal(ctx)
-	if err != nil {
-		return ledger.Actor{}, nil, err
-	}
-	if !s.policy.HasAnyRole(p, ledger.RoleReconciler) {
-		return ledger.Actor{}, nil, ledger.ErrRoleRequired
-	}
-	return ledger.Actor{Kind: ledger.ActorReconciler, Name: p}, func(op *ledger.Operation) error {
-		if !s.policy.HasRole(p, ledger.RoleReconciler, op.Tool) {
-			return ledger.ErrOperationNotFound
-		}
-		return nil
-	}, nil
+	p, may, err := s.having(ctx, ledger.RoleReconciler)
+	return ledger.Actor{Kind: ledger.ActorReconciler, Name: p}, may, err
 }
 
 // BeginCheck takes an operation for a check of its target.
@@ -78,7 +67,7 @@ func (s *Server) Reconcile(ctx context.Context, req *pb.ReconcileRequest) (*pb.R
 		id = f.operationID("operation_id", req.GetOperationId())
 	case *pb.ReconcileRequest_DownstreamKey:
 		byKey = true
-		f.want(isDownstreamKey(req.GetDownstreamKey()), "downstream_key", "must be 32 lower-case hex digits")
+		f.want(isDownstreamKey(req.GetDownstreamKey()), "downstream_key", ruleDownstreamKey)
 	default:
 		f.want(false, "selector", ruleRequired)
 	}

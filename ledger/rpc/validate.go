@@ -47,6 +47,8 @@ const (
 	ruleTime       = "must be a valid time"
 	ruleRetryAfter = "must be at least 0s and at most 24h"
 	ruleFailure    = "must be DECLINED or INVALID"
+
+	ruleDownstreamKey = "must be 32 lower-case hex digits"
 )
 
 // form gathers everything that is wrong with the form of one request.
@@ -158,6 +160,15 @@ func (f *form) retryAfter(field string, d *durationpb.Duration) time.Duration {
 	after := d.AsDuration()
 	f.want(d == nil || d.IsValid() && after >= 0 && after <= maxRetryAfter, field, ruleRetryAfter)
 	return after
+}
+
+// pageSize is how many a page has at most.
+func (f *form) pageSize(size int32) int {
+	f.want(size >= 0 && size <= maxPage, "page_size", "must be at least 0 and at most 500")
+	if size == 0 {
+		return defaultPage
+	}
+	return int(size)
 }
 
 // time reads a time, cut to the microseconds that stores keep.

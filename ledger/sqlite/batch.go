@@ -183,6 +183,9 @@ func (s *Store) holds(m meta, j *job) error {
 	if j.view.Timeline != m.timeline || j.view.Watermark != m.watermark {
 		return errRace
 	}
+	if w := j.writes[0]; w.unpaused && m.paused.Has(w.next.Tool) {
+		return errRace
+	}
 	for _, id := range j.reads.Related {
 		was, read := j.view.Related[id]
 		now, err := query(background, s.writer, scanLease, selectLease, id[:])

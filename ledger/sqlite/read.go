@@ -19,11 +19,18 @@ import (
 type meta struct {
 	timeline  uint32
 	watermark ledger.Watermark
+	paused    ledger.PausedTools
 }
+
+// noTools is the list of no tools as it is stored.
+const noTools = "[]"
 
 func scanMeta(r *row) (meta, error) {
 	schema := r.integer()
 	m := meta{timeline: uint32(r.integer()), watermark: ledger.Watermark{At: r.time(), LostSince: r.time()}}
+	if paused := r.text(); paused != noTools && json.Unmarshal([]byte(paused), &m.paused) != nil {
+		r.damaged = true
+	}
 	if r.damaged {
 		return meta{}, errDamaged
 	}
@@ -68,7 +75,7 @@ func readView(c *conn, now time.Time, reads ledger.ReadSet) (ledger.View, error)
 		return ledger.View{}, err
 	}
 	view := ledger.View{
-		Now: now, Timeline: from.meta.timeline, Watermark: from.meta.watermark, Current: from.current,
+		Now: now, Timeline: from.meta.timeline, Watermark: from.meta.watermark, Paused: from.meta.paused, Current: from.current,
 	}
 	if view.Current != nil {
 		view.Now = latest(view.Now, view.Current.UpdateTime)
@@ -227,7 +234,7 @@ func (s *Store) List(ctx context.Context, q ledger.Listing) ([]ledger.Operation,
 		}
 		args = append(args, horizon)
 	}
-	subjects, states := digests(q.SubjectDigests), stateList(q.States)
+	subjects, states := digests(q.SubjectDigests), numberList(q.States)
 	page, err := read(ctx, s, scanListed, statement, append(args, subjects, subjects, states, states, int64(q.Limit))...)
 	return page, now, readError("list", err)
 }
@@ -294,10 +301,10 @@ func idList(list []ledger.OperationID) string {
 	return jsonList(out)
 }
 
-func stateList(list []ledger.State) string {
+func numberList[T ~uint8](list []T) string {
 	out := make([]int, len(list)) // not uint8, which JSON would make one string of
-	for i, s := range list {
-		out[i] = int(s)
+	for i, n := range list {
+		out[i] = int(n)
 	}
 	return jsonList(out)
 }

@@ -162,7 +162,7 @@ func scanRow(r *row) (ledger.Operation, error) {
 		return ledger.Operation{}, errDamaged
 	}
 	if record > recordVersion {
-		return ledger.Operation{}, tooNew(&o)
+		return ledger.Operation{}, &ledger.Refusal{Err: ledger.ErrRecordTooNew, Operation: identity(&o)}
 	}
 	for _, d := range []struct {
 		stored []byte
@@ -180,23 +180,22 @@ func scanRow(r *row) (ledger.Operation, error) {
 			continue
 		}
 		if err := json.Unmarshal(d.stored, d.into); err != nil {
-			return ledger.Operation{}, errDamaged
+			return *identity(&o), errDamaged
 		}
 	}
 	return o, nil
 }
 
-// tooNew refuses what a newer release wrote, with as much of it as no release changes the meaning of: who may know of it, its place in
-// a listing, and its holder.
-func tooNew(o *ledger.Operation) error {
-	return &ledger.Refusal{Err: ledger.ErrRecordTooNew, Operation: &ledger.Operation{
+// identity is as much of a row as no release changes the meaning of: who may know of it, its place in a listing, and its holder.
+func identity(o *ledger.Operation) *ledger.Operation {
+	return &ledger.Operation{
 		ID: o.ID, KeyHash: o.KeyHash, Scope: o.Scope, Principal: o.Principal, Tool: o.Tool, Task: o.Task, SubjectDigest: o.SubjectDigest,
 		CreateTime: o.CreateTime, UpdateTime: o.UpdateTime,
 		Fingerprint: ledger.Fingerprint{
 			Spec: o.Fingerprint.Spec, SecretID: o.Fingerprint.SecretID, Contract: o.Fingerprint.Contract, Digest: o.Fingerprint.Digest,
 		},
 		Grant: ledger.Grant{ClaimID: o.Grant.ClaimID},
-	}}
+	}
 }
 
 // listed keeps a record of a newer release in its place, without a state.

@@ -38,10 +38,10 @@ const (
 	release   = `RELEASE pair`
 	undo      = `ROLLBACK TO pair`
 
-	selectMeta = `SELECT schema_version, timeline, watermark_time, watermark_lost_since FROM meta WHERE id = 1`
+	selectMeta = `SELECT schema_version, timeline, watermark_time, watermark_lost_since, paused FROM meta WHERE id = 1`
 	// What every decision begins with, in one statement: a statement costs more than a row.
-	selectView = `SELECT schema_version, ledger_timeline, watermark_time, watermark_lost_since, ` + allColumns + `
-	FROM (SELECT schema_version, timeline AS ledger_timeline, watermark_time, watermark_lost_since FROM meta WHERE id = 1)
+	selectView = `SELECT schema_version, ledger_timeline, watermark_time, watermark_lost_since, paused, ` + allColumns + `
+	FROM (SELECT schema_version, timeline AS ledger_timeline, watermark_time, watermark_lost_since, paused FROM meta WHERE id = 1)
 		LEFT JOIN operations ON id = ?`
 	selectRow   = `SELECT ` + allColumns + ` FROM operations WHERE id = ?`
 	selectRows  = `SELECT ` + allColumns + ` FROM operations WHERE id IN (SELECT unhex(value) FROM json_each(?))`

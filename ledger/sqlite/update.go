@@ -147,6 +147,7 @@ func (u *update) guessed(now time.Time) (outcome, error) {
 		return lost, nil
 	}
 	view := g.At(now, met.timeline, met.watermark)
+	view.Paused = met.paused
 	change, err := u.decide(view)
 	if err != nil || change.Next == nil || change.Companion != nil {
 		return lost, nil

@@ -19,6 +19,8 @@ type write struct {
 	event     *ledger.Event
 	// slots that the row takes with it.
 	slots []ledger.TakenSlot
+	// unpaused: it is written only while its tool is not paused.
+	unpaused bool
 	// row and appended are what its statements are given. They are made where it is planned, by the caller: the writer is one goroutine, for
 	// which all others wait.
 	row, appended []any
@@ -26,7 +28,7 @@ type write struct {
 
 // plan checks that a change fits what was read. An error is a fault of the caller's code, not of the database.
 func plan(op ledger.OperationID, view ledger.View, change ledger.Change) ([]write, error) {
-	writes := []write{{was: view.Current, next: change.Next, event: change.Event, slots: change.Slots}}
+	writes := []write{{was: view.Current, next: change.Next, event: change.Event, slots: change.Slots, unpaused: change.UnlessPaused}}
 	if change.Next.ID != op {
 		return nil, errors.New("sqlite: the change is of another operation than the one read")
 	}

@@ -13,7 +13,9 @@ CREATE TABLE meta (
     deployment_id        uuid        NOT NULL,
     timeline             bigint      NOT NULL CHECK (timeline BETWEEN 1 AND 4294967295),
     watermark_time       timestamptz NULL,
-    watermark_lost_since timestamptz NULL
+    watermark_lost_since timestamptz NULL,
+    -- The tools that get no new grant; '*' is all. Beside what each decision reads anyway, so that it costs none of them a statement.
+    paused               text[] COLLATE "C" NOT NULL DEFAULT '{}'
 );
 -- +goose StatementEnd
 
@@ -211,6 +213,27 @@ CREATE TABLE gates (
 -- +goose StatementEnd
 
 -- +goose StatementBegin
+-- What people have said about whole tools: pauses, resumptions, checks at once. Rows are never changed.
+CREATE TABLE tool_commands (
+    command_id  text COLLATE "C" PRIMARY KEY CHECK (octet_length(command_id) BETWEEN 1 AND 64),
+    kind        text COLLATE "C" NOT NULL,
+    tool        text COLLATE "C" NOT NULL CHECK (octet_length(tool) BETWEEN 1 AND 128),
+    actor       text COLLATE "C" NOT NULL CHECK (octet_length(actor) BETWEEN 1 AND 2048),
+    reason      bytea            NOT NULL,
+    time        timestamptz      NOT NULL,
+    due         bigint           NOT NULL CHECK (due >= 0)
+);
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- What people look for. No change of an operation that only automation deals with touches a column of these two.
+CREATE INDEX operations_with_people ON operations (create_time, id) WHERE custody <> 1;
+-- +goose StatementEnd
+-- +goose StatementBegin
+CREATE INDEX operations_needing_attention ON operations (create_time, id) WHERE needs_attention;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
 CREATE INDEX unknown_by_tool ON unknown (tool_key, create_time);
 -- +goose StatementEnd
 
@@ -231,6 +254,7 @@ CREATE INDEX events_by_time ON events (scope_key, time, operation_id);
 -- +goose StatementEnd
 
 -- +goose Down
+DROP TABLE tool_commands;
 DROP TABLE fingerprint_secrets;
 DROP TABLE gates;
 DROP TABLE slots;

@@ -12,7 +12,9 @@ CREATE TABLE meta (
     deployment_id          BLOB    NOT NULL,
     timeline               INTEGER NOT NULL CHECK (timeline BETWEEN 1 AND 4294967295),
     watermark_time         INTEGER NULL,
-    watermark_lost_since   INTEGER NULL
+    watermark_lost_since   INTEGER NULL,
+    -- The tools that get no new grant, a JSON list; '*' is all.
+    paused                 TEXT    NOT NULL DEFAULT '[]'
 ) STRICT;
 -- +goose StatementEnd
 
@@ -170,6 +172,27 @@ CREATE TABLE slots (
 -- +goose StatementEnd
 
 -- +goose StatementBegin
+-- What people have said about whole tools: pauses, resumptions, checks at once. Rows are never changed.
+CREATE TABLE tool_commands (
+    command_id             TEXT    NOT NULL PRIMARY KEY CHECK (octet_length(command_id) BETWEEN 1 AND 64),
+    kind                   TEXT    NOT NULL,
+    tool                   TEXT    NOT NULL CHECK (octet_length(tool) BETWEEN 1 AND 128),
+    actor                  TEXT    NOT NULL CHECK (octet_length(actor) BETWEEN 1 AND 2048),
+    reason                 BLOB    NOT NULL,
+    time                   INTEGER NOT NULL,
+    due                    INTEGER NOT NULL CHECK (due >= 0)
+) STRICT;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- What people look for.
+CREATE INDEX operations_with_people ON operations (create_time, id) WHERE custody <> 1;
+-- +goose StatementEnd
+-- +goose StatementBegin
+CREATE INDEX operations_needing_attention ON operations (create_time, id) WHERE needs_attention;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
 CREATE INDEX operations_downstream_key ON operations (downstream_key);
 -- +goose StatementEnd
 -- +goose StatementBegin
@@ -194,6 +217,7 @@ CREATE INDEX operations_unknown_by_tool ON operations (tool) WHERE state = 5;
 -- +goose StatementEnd
 
 -- +goose Down
+DROP TABLE tool_commands;
 DROP TABLE fingerprint_secrets;
 DROP TABLE gates;
 DROP TABLE slots;
