@@ -260,7 +260,7 @@ func (d *decision) originalGuard() (Wait, error) {
 	case d.rel.OriginalIrreversible:
 		return Wait{}, &Refusal{Err: ErrNotReversible, Other: []OperationID{o.ID}}
 	case c != nil && c.Compensation != "" && c.Compensation != n.Tool:
-		return Wait{}, InvalidField("relation", "must come from the tool that undoes the original's, by that one's contract")
+		return Wait{}, InvalidField("compensates", "must name what the tool undoes: the original's contract names another one for it")
 	case o.State == Failed || o.State == Retired:
 		return Wait{}, &Refusal{Err: ErrOriginalHasNoEffect, Other: []OperationID{o.ID}}
 	case len(d.rel.OtherCompensations) >= d.c.PerOriginal && guard.OneCompensation.On():

@@ -132,8 +132,11 @@ func visible(c Claim, ops map[OperationID]Operation, request Request) error {
 			slices.ContainsFunc(request.SubjectDigests(), func(d []byte) bool { return bytes.Equal(d, op.SubjectDigest) })
 		if !ok || op.Scope != c.Key.Scope || !ownSubject {
 			field := "depends_on"
-			if id == c.Compensates || id == c.Corrects {
-				field = "relation"
+			switch id {
+			case c.Compensates:
+				field = "compensates"
+			case c.Corrects:
+				field = "corrects"
 			}
 			return InvalidField(field, "must name operations that the caller can see")
 		}

@@ -55,9 +55,12 @@ func (l *Loop) deal(ctx context.Context, id ledger.OperationID, tool ledger.Tool
 		}
 	}()
 	if c, _ := l.ledger.Contract(tool); c.Method == ledger.MethodRegrant {
-		l.do(ctx, &d, "", func(*ledger.Operation, ledger.Contract) (ledger.Command, error) {
+		answer := l.do(ctx, &d, "", func(*ledger.Operation, ledger.Contract) (ledger.Command, error) {
 			return ledger.Regrant{Actor: loop}, nil
 		})
+		if waitsForInspection(answer.Operation) {
+			l.inspect(ctx, &d, answer.Operation)
+		}
 		return d
 	}
 	probe := l.probes.Probe(tool)
@@ -71,6 +74,10 @@ func (l *Loop) deal(ctx context.Context, id ledger.OperationID, tool ledger.Tool
 		timeout = c.CheckTimeout
 		return ledger.BeginCheck{CommandID: begin, Actor: loop}, nil
 	})
+	if waitsForInspection(answer.Operation) {
+		l.inspect(ctx, &d, answer.Operation)
+		return d
+	}
 	if answer.CheckNumber == 0 || probe == nil || with == nil { // with a contract that has changed just now its lease ends, and it is found again
 		return d
 	}

@@ -28,6 +28,8 @@ type Store interface {
 type Probes interface {
 	// Probe asks a tool's target; nil: this loop does not, because somebody else does, or nobody can.
 	Probe(tool ledger.Tool) Probe
+	// Inspector asks a tool's target about what an operation of it has left; nil: that can't be asked, and people are.
+	Inspector(tool ledger.Tool) Inspector
 }
 
 // Probe asks a target what became of an operation. It is called by several goroutines.

@@ -47,6 +47,8 @@ func (a asking) Probe(tool ledger.Tool) Probe {
 	return a
 }
 
+func (a asking) Inspector(ledger.Tool) Inspector { return nil }
+
 func (a asking) Ask(ctx context.Context, op *ledger.Operation) Verdict { return a(ctx, op) }
 
 // site is a ledger on a real store, whose clock is moved.
@@ -552,4 +554,5 @@ func TestWhatOthersAskAboutHidesNothing(t *testing.T) {
 // everything is asked by this loop.
 type everything struct{ ask asking }
 
-func (e everything) Probe(ledger.Tool) Probe { return e.ask }
+func (e everything) Probe(ledger.Tool) Probe         { return e.ask }
+func (e everything) Inspector(ledger.Tool) Inspector { return nil }

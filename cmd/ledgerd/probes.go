@@ -59,15 +59,10 @@ func (h httpProbe) Ask(ctx context.Context, op *ledger.Operation) recovery.Verdi
 
 // page asks for one, and judges it.
 func (h httpProbe) page(ctx context.Context, url string, op *ledger.Operation) (contract.Verdict, contract.Answer, *recovery.Unasked) {
-	question := recovery.Question{URL: url}
-	for _, header := range h.query.Headers() {
-		question.Headers = append(question.Headers, recovery.Header(header))
-	}
-	got, unasked := h.asker.Get(ctx, question)
+	answer, unasked := get(ctx, h.asker, url, h.query.Headers())
 	if unasked != nil {
 		return contract.Verdict{}, contract.Answer{}, unasked
 	}
-	answer := contract.Answer{Status: got.Status, Header: got.Header, Body: got.Body}
 	return h.query.Judge(answer, op), answer, nil
 }
 

@@ -246,6 +246,11 @@ func TestWholeFilesThatAreRefused(t *testing.T) {
 			"tools:\n  t: {effect: unsafe, compensation: {tool: u, require_unchanged: false}}\n  u: {effect: read}",
 			"c.yaml:2: t: compensation.tool must have an effect of its own",
 		},
+		"compensation that nobody looks at": {
+			"tools:\n  t: {effect: unsafe, recovery: {inspect: {grpc: {target: \"a.test:1\"}}}, compensation: {tool: u}}\n" +
+				"  u: {effect: unsafe, recovery: {method: probe, probe: external, effect_within: 2m, verify: []}}",
+			"c.yaml:2: t: compensation.tool leaves its questions to somebody else",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Parse("c.yaml", []byte(c.text))
@@ -263,12 +268,9 @@ func TestWholeFilesThatAreRefused(t *testing.T) {
 func TestWhatIsAllowedAndLooksLikeAMistakeIsAWarning(t *testing.T) {
 	for text, want := range map[string][]string{
 		"tools:\n  t: {effect: unsafe, compensation: {tool: u, require_unchanged: false}}": {
-			"contracts.yaml:2: t: compensation is not acted on in this release",
 			"contracts.yaml:2: t: compensation.tool has no contract in this set, so that it is unsafe and settled by people; declare it, or correct the name",
 		},
-		"tools:\n  t: {effect: unsafe, compensation: {tool: u, require_unchanged: false}}\n  u: {effect: unsafe}": {
-			"contracts.yaml:2: t: compensation is not acted on in this release",
-		},
+		"tools:\n  t: {effect: unsafe, compensation: {tool: u, require_unchanged: false}}\n  u: {effect: unsafe}": nil,
 		"tools:\n  t:\n    effect: unsafe\n    replay: {rule: \"caller.scope == op.scope\"}\n    recovery: {method: probe, probe: {grpc: {target: \"a.test:1\"}}, verify: []}": {
 			"contracts.yaml:5: t: recovery.probe.grpc is not acted on in this release",
 		},

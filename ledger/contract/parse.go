@@ -161,6 +161,8 @@ func (p *parser) together() {
 			p.faults = append(p.faults, r.errorAt(node, "compensation.tool has no contract in this set, and strict refuses tools without one; declare it, or correct the name"))
 		case !declared:
 			p.set.warnings = append(p.set.warnings, r.errorAt(node, "compensation.tool has no contract in this set, so that it is unsafe and settled by people; declare it, or correct the name"))
+		case by.Probe != nil && by.Probe.External && c.undone.requireUnchanged:
+			p.faults = append(p.faults, r.errorAt(node, "compensation.tool leaves its questions to somebody else (probe: external), and so nobody would ask whether the resource is as it was left; let it be asked by http or grpc, or write require_unchanged: false"))
 		case by.Effect == ledger.Read:
 			p.faults = append(p.faults, r.errorAt(node, "compensation.tool must have an effect of its own, and is declared as read; name the tool that undoes this one"))
 		}
@@ -210,8 +212,8 @@ func (r *reader) contract(tool ledger.Tool, node *yaml.Node) Contract {
 
 // notYet are keys that are read, kept and part of the version, and on which this release does not act.
 var notYet = []string{
-	"irreversible", "recovery.probe.grpc", "recovery.inspect",
-	"retention.history", "retention.tombstone", "compensation",
+	"recovery.probe.grpc", "recovery.inspect.grpc",
+	"retention.history", "retention.tombstone",
 }
 
 // unserved warns of what is declared and not acted on: whoever relies on it would be wrong without a word.

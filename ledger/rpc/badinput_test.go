@@ -84,13 +84,15 @@ func TestBadClaimNamesFieldAndRuleAndStoresNothing(t *testing.T) {
 		"depends_on too many": {func(r *pb.ClaimRequest) { r.DependsOn = many }, map[string]string{"depends_on": "must name at most 32 operations"}},
 		"depends_on no id":    {func(r *pb.ClaimRequest) { r.DependsOn = []string{many[0], canary} }, map[string]string{"depends_on[1]": uuid}},
 		"distinct_from no id": {func(r *pb.ClaimRequest) { r.DistinctFrom = []string{"x"} }, map[string]string{"distinct_from[0]": uuid}},
-		"compensates": {
+		"compensates no id":   {func(r *pb.ClaimRequest) { r.Relation = &pb.ClaimRequest_Compensates{Compensates: canary} }, map[string]string{"compensates": uuid}},
+		"corrects no id":      {func(r *pb.ClaimRequest) { r.Relation = &pb.ClaimRequest_Corrects{} }, map[string]string{"corrects": uuid}},
+		"compensates what is not there": {
 			func(r *pb.ClaimRequest) { r.Relation = &pb.ClaimRequest_Compensates{Compensates: many[0]} },
-			map[string]string{"relation": "must not be set: compensations and corrections are not served yet"},
+			map[string]string{"compensates": "must name operations that the caller can see"},
 		},
-		"corrects": {
+		"corrects what is not there": {
 			func(r *pb.ClaimRequest) { r.Relation = &pb.ClaimRequest_Corrects{Corrects: many[0]} },
-			map[string]string{"relation": "must not be set: compensations and corrections are not served yet"},
+			map[string]string{"corrects": "must name operations that the caller can see"},
 		},
 		"effect_hint unknown":  {func(r *pb.ClaimRequest) { r.EffectHint = 99 }, map[string]string{"effect_hint": "must be a value that this release knows"}},
 		"effect_hint negative": {func(r *pb.ClaimRequest) { r.EffectHint = -1 }, map[string]string{"effect_hint": "must be a value that this release knows"}},

@@ -87,9 +87,14 @@ func (s *Server) unreadableRelation(ctx context.Context, err error, c caller, cm
 	if !errors.Is(err, ledger.ErrRecordTooNew) {
 		return err
 	}
+	named := map[ledger.OperationID]string{cmd.Compensates: "compensates", cmd.Corrects: "corrects"}
 	for _, id := range cmd.DependsOn {
+		named[id] = "depends_on"
+	}
+	delete(named, ledger.OperationID{})
+	for id, field := range named {
 		if _, _, refused := s.look(ctx, id, s.sameSubject(c, cmd.Key.Subject)); errors.Is(refused, ledger.ErrOperationNotFound) {
-			return ledger.InvalidField("depends_on", "must name operations that the caller can see")
+			return ledger.InvalidField(field, "must name operations that the caller can see")
 		}
 	}
 	return err

@@ -24,7 +24,6 @@ func (s *Server) claimOf(c caller, req *pb.ClaimRequest) (ledger.Claim, *fingerp
 	f.text("target_summary", req.GetTargetSummary())
 	f.known("effect_hint", req.GetEffectHint(), true)
 	f.schemas("accept_schemas", req.GetAcceptSchemas())
-	f.want(req.GetRelation() == nil, "relation", "must not be set: compensations and corrections are not served yet")
 	cmd := ledger.Claim{
 		Key: key, ClaimID: ledger.ClaimID(req.GetClaimId()), WorkerID: req.GetWorkerId(), Actor: c.actor(),
 		Lease: f.lease("lease", req.GetLease(), contract.LeaseMax), Reserve: req.GetReserve(),
@@ -34,6 +33,12 @@ func (s *Server) claimOf(c caller, req *pb.ClaimRequest) (ledger.Claim, *fingerp
 		DependsOn:        f.operationIDs("depends_on", req.GetDependsOn()),
 		DistinctFrom:     f.operationIDs("distinct_from", req.GetDistinctFrom()),
 		EffectHint:       ledger.Effect(req.GetEffectHint()),
+	}
+	switch r := req.GetRelation().(type) {
+	case *pb.ClaimRequest_Compensates:
+		cmd.Compensates = f.operationID("compensates", r.Compensates)
+	case *pb.ClaimRequest_Corrects:
+		cmd.Corrects = f.operationID("corrects", r.Corrects)
 	}
 	request, err := s.requests.NewRequest(s.ring, cmd, contract, req.GetRequestJson())
 	if err = f.canonical("request_json", err); err != nil {

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package recovery
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/opsledger/opsledger/ledger"
+	"github.com/opsledger/opsledger/ledger/fingerprint"
+)
+
+// looking is a target that is asked about resources.
+type looking struct {
+	asking
+	tool  ledger.Tool
+	look  func(original *ledger.Operation) (ledger.Inspection, ledger.ResourceRef)
+	looks int
+}
+
+func (l *looking) Inspector(tool ledger.Tool) Inspector {
+	if tool != l.tool {
+		return nil
+	}
+	return l
+}
+
+func (l *looking) Inspect(_ context.Context, original *ledger.Operation) (ledger.Inspection, ledger.ResourceRef, string) {
+	l.looks++
+	outcome, current := l.look(original)
+	return outcome, current, ""
+}
+
+// settled makes an operation that left a resource, and can take effect no more.
+func (s *site) settled(t *testing.T, tool ledger.Tool) ledger.OperationID {
+	t.Helper()
+	id := s.granted(t, tool)
+	op := s.op(t, id)
+	resource := ledger.ResourceRef{ID: "R-1", Type: "resource", Version: "1"}
+	_, err := s.Do(t.Context(), id, string(op.Grant.ClaimID), func(*ledger.Operation, ledger.Contract) (ledger.Command, error) {
+		return ledger.Complete{ClaimID: op.Grant.ClaimID, Actor: ledger.Actor{Kind: ledger.ActorWorker, Name: "w"}, SentExactlyOnce: true, Succeeded: &ledger.Result{Resource: resource}}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.advance(time.Hour)
+	return id
+}
+
+// undo claims a compensation of the original.
+func (s *site) undo(t *testing.T, tool ledger.Tool, original ledger.OperationID, key string) (ledger.Answer, error) {
+	t.Helper()
+	claim := ledger.Claim{
+		Key:     ledger.Key{Scope: "s", Tool: tool, Task: "undo", Key: key},
+		ClaimID: ledger.ClaimID(uuid.NewString()), WorkerID: "w", Actor: ledger.Actor{Kind: ledger.ActorWorker, Name: "w"}, ToolAllowed: true,
+		IntentTime: time.Now().Add(time.Duration(s.ahead.Load())), Compensates: original,
+	}
+	c, _ := s.contracts.Contract(tool)
+	request, err := fingerprint.NewRequest(s.ring, claim, c, []byte(`{"amount":5}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Claim(t.Context(), claim, request)
+}
+
+// A compensation waits until its original's target has been asked, whatever the method of its own tool; then it is granted as long as the look is fresh, with what was seen as
+// the precondition, or a person is asked.
+func TestACompensationIsLookedAtFirst(t *testing.T) {
+	seen := func(o ledger.Inspection, version string) func(*ledger.Operation) (ledger.Inspection, ledger.ResourceRef) {
+		return func(original *ledger.Operation) (ledger.Inspection, ledger.ResourceRef) {
+			r := original.Result.Resource
+			r.Version = version
+			return o, r
+		}
+	}
+	for name, c := range map[string]struct {
+		tool  ledger.Tool
+		look  func(*ledger.Operation) (ledger.Inspection, ledger.ResourceRef)
+		asked int
+		want  ledger.WaitReason // 0: granted
+	}{
+		"unchanged":             {"refund", seen(ledger.InspectUnchanged, "1"), 1, 0},
+		"unchanged, by regrant": {"again", seen(ledger.InspectUnchanged, "1"), 1, 0},
+		"unchanged, by nobody":  {"undeclared", seen(ledger.InspectUnchanged, "1"), 1, 0},
+		"changed":               {"refund", seen(ledger.InspectChanged, "2"), 1, ledger.InQueue},
+		"gone":                  {"refund", seen(ledger.InspectGone, ""), 1, ledger.InQueue},
+		"not to be had":         {"refund", seen(ledger.InspectIndeterminate, ""), 1, ledger.ResourceCheck},
+		"nobody to be asked":    {"refund", nil, 0, ledger.InQueue},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			original := s.settled(t, "charge")
+			target := &looking{tool: "charge", look: c.look}
+			if c.look == nil {
+				target.tool = ""
+			}
+			l, err := New(s.Ledger, s.store, target, s.ring, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if answer, err := s.undo(t, c.tool, original, "k"); err != nil || answer.Wait.Reason != ledger.ResourceCheck {
+				t.Fatalf("before the look: %v, %v", answer.Wait.Reason, err)
+			}
+			if _, err := l.RunOnce(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			answer, err := s.undo(t, c.tool, original, "k")
+			if err != nil || answer.Wait.Reason != c.want || (answer.Outcome == ledger.OutcomeGranted) != (c.want == 0) || target.looks != c.asked {
+				t.Fatalf("after it: %v %v, %v; it was asked %d times", answer.Outcome, answer.Wait.Reason, err, target.looks)
+			}
+			if c.want == 0 && (answer.Grant.Precondition == nil || answer.Grant.Precondition.Version != "1") {
+				t.Errorf("it is granted with the precondition %v", answer.Grant.Precondition)
+			}
+			if got := s.op(t, original); got.State != ledger.Completed || len(got.CompensatedBy) != 1 {
+				t.Errorf("the original is %v, and names %d", got.State, len(got.CompensatedBy))
+			}
+		})
+	}
+}
+
+// What was seen counts for a while: nobody claims it, and it is looked at again.
+func TestALookAtAResourceGrowsOld(t *testing.T) {
+	s := newSite(t)
+	original := s.settled(t, "charge")
+	target := &looking{tool: "charge", look: func(o *ledger.Operation) (ledger.Inspection, ledger.ResourceRef) {
+		return ledger.InspectUnchanged, o.Result.Resource
+	}}
+	l, err := New(s.Ledger, s.store, target, s.ring, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want := 1; want <= 2; want++ {
+		if answer, err := s.undo(t, "refund", original, "k"); err != nil || answer.Wait.Reason != ledger.ResourceCheck {
+			t.Fatalf("before look %d: %v, %v", want, answer.Wait.Reason, err)
+		}
+		if _, err := l.RunOnce(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if target.looks != want {
+			t.Fatalf("it was asked %d times, want %d", target.looks, want)
+		}
+		s.advance(31 * time.Second)
+	}
+}
+
+// Of many compensations of one original that are claimed at once one is taken.
+func TestOneOriginalHasOneCompensation(t *testing.T) {
+	s := newSite(t)
+	original := s.settled(t, "charge")
+	const many = 16
+	answers := make(chan error, many)
+	for range many {
+		go func() {
+			_, err := s.undo(t, "refund", original, uuid.NewString())
+			answers <- err
+		}()
+	}
+	taken := 0
+	for range many {
+		switch err := <-answers; {
+		case err == nil:
+			taken++
+		case !errors.Is(err, ledger.ErrDuplicateIntent):
+			t.Errorf("refused with %v", err)
+		}
+	}
+	if got := len(s.op(t, original).CompensatedBy); taken != 1 || got != 1 {
+		t.Errorf("%d were taken, and the original names %d", taken, got)
+	}
+}
