@@ -8,6 +8,7 @@ import (
 	"time"
 
 	pb "github.com/opsledger/opsledger/gen/opsledger/v1"
+	"github.com/opsledger/opsledger/test/target"
 )
 
 // Money is an amount of a currency, in the request and in what a target shows: a target that has multiplied an amount by 100 has another
@@ -85,4 +86,47 @@ func TestC49(t *testing.T) {
 			})
 		}
 	})
+}
+
+// The same by recovery: the target has multiplied the amount by 100 without anybody seeing it, and a person looks at it; one that only spells it otherwise has completed.
+func TestC49Recovered(t *testing.T) {
+	for _, store := range stores {
+		t.Run(store, func(t *testing.T) {
+			r := newRecovering(t, store, nodeOptions{})
+			for _, c := range []struct {
+				name, amount string
+				knobs        []target.Knob
+				state        pb.State
+				custody      pb.Custody
+				reason       pb.QueueReason
+				shows        target.Amount
+			}{
+				{
+					"100 times as much", "80",
+					[]target.Knob{target.AcceptReset().Times(1), target.ScaleBug().Times(1)},
+					pb.State_STATE_UNKNOWN, pb.Custody_CUSTODY_QUEUED, pb.QueueReason_QUEUE_REASON_EVIDENCE_MISMATCH, "8000",
+				},
+				{"another spelling", "80.0", []target.Knob{target.AcceptReset().Times(1)}, pb.State_STATE_COMPLETED, pb.Custody_CUSTODY_AUTOMATION, 0, "80.0"},
+			} {
+				t.Run(c.name, func(t *testing.T) {
+					if err := r.ft.Server.SetKnobs(target.Payments, c.knobs...); err != nil {
+						t.Fatal(err)
+					}
+					w, claim := r.node.dial(t, billing), request("card.charge", unique(t), "K", `{"amount":80,"currency":"JPY","to":"A"}`)
+					g := w.grant(t, claim)
+					_, err := r.ft.Charge(within(t), g.GetDownstreamKey(), target.ChargeRequest{Amount: target.Amount(c.amount), Currency: "JPY", To: "A"})
+					if target.ClassOf(err) != target.Unknown {
+						t.Fatalf("the charge ended with %v", err)
+					}
+					w.markUnknown(t, g.GetOperationId(), claim.GetClaimId())
+					r.settles(t, g.GetOperationId(), c.state, c.custody, c.reason)
+					charges, err := r.ft.FindCharges(within(t), g.GetDownstreamKey())
+					if err != nil || len(charges) != 1 || charges[0].Amount != c.shows {
+						t.Errorf("the target shows %v, %v; want one charge of %s", charges, err, c.shows)
+					}
+					r.ft.wantAccount(t, target.Payments, g.GetDownstreamKey(), 1, 1)
+				})
+			}
+		})
+	}
 }
