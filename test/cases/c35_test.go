@@ -151,13 +151,13 @@ var standsAs = map[string]struct {
 
 // answerToAction lets a worker act, and another one after it.
 func answerToAction(t *testing.T, e *env, row answerRow, try answered) {
-	a := act(t, e, try)
+	a := act(t, e, startTarget(t, target.Payments), try)
 	a.wantRow(t, e, row)
 }
 
 // answerToQuery lets a worker act without seeing what came of it, and a reconciler ask.
 func answerToQuery(t *testing.T, e *env, row answerRow, try answered) {
-	a := act(t, e, try)
+	a := act(t, e, startTarget(t, target.Payments), try)
 	wantState(t, a.w.view(t, a.operation), pb.State_STATE_UNKNOWN, pb.Custody_CUSTODY_AUTOMATION, 0)
 	e.age(t, a.operation, try.age)
 	recovery := e.node.dial(t, reconciler)
@@ -178,13 +178,15 @@ type action struct {
 	operation, key string
 }
 
-func act(t *testing.T, e *env, try answered) action {
+func act(t *testing.T, e *env, ft double, try answered) action {
 	t.Helper()
 	if try.tool == "" {
 		try.tool = "card.charge"
 	}
-	a := action{answered: try, w: e.node.dial(t, billing), claim: request(try.tool, unique(t), "K", `{"amount":"10.00","currency":"EUR","to":"A"}`)}
-	a.ft = startTarget(t, a.service(), try.knobs...)
+	a := action{answered: try, ft: ft, w: e.node.dial(t, billing), claim: request(try.tool, unique(t), "K", `{"amount":"10.00","currency":"EUR","to":"A"}`)}
+	if err := ft.Server.SetKnobs(a.service(), try.knobs...); err != nil {
+		t.Fatal(err)
+	}
 	g := a.w.grant(t, a.claim)
 	a.operation, a.key = g.GetOperationId(), g.GetDownstreamKey()
 	at := a.ft.Client
