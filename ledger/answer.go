@@ -78,13 +78,14 @@ type Granted struct {
 	Precondition *ResourceRef
 }
 
-func granted(op *Operation, now time.Time, resent bool) Answer {
-	g := &Granted{Epoch: op.Grant.Epoch, Lease: left(op.Grant.LeaseUntil, now), Reserved: !op.Grant.Started, Resent: resent, Precondition: op.Detail.Precondition}
-	if op.Grant.Started {
+func (d *decision) granted(resent bool) Answer {
+	n := &d.next
+	g := &Granted{Epoch: n.Grant.Epoch, Lease: left(n.Grant.LeaseUntil, d.now), Reserved: !n.Grant.Started, Resent: resent, Precondition: n.Detail.Precondition}
+	if n.Grant.Started {
+		g.SendWithin = d.sendLeft()
 		if resent && guard.WhatIsLeft.Off() {
-			now = op.Grant.Time
+			g.SendWithin = left(n.Grant.SendUntil, n.Grant.Time)
 		}
-		g.SendWithin = left(op.Grant.SendUntil, now)
 	}
 	return Answer{Outcome: OutcomeGranted, Grant: g}
 }
@@ -123,7 +124,7 @@ func (d *decision) stand() (Outcome, Wait) {
 		return OutcomeCompleted, Wait{}
 	case Received:
 		reason, until := d.receivedWait()
-		wait := Wait{Reason: reason, RetryAfter: left(until, d.now)}
+		wait := Wait{Reason: reason, RetryAfter: until}
 		switch reason {
 		case LeaseHeld:
 			return OutcomeInProgress, wait
@@ -138,33 +139,33 @@ func (d *decision) stand() (Outcome, Wait) {
 		return OutcomeUnknown, Wait{Reason: HeldByOperator}
 	case n.Custody == Queued:
 		return OutcomeUnknown, Wait{Reason: InQueue}
-	case n.State == Processing && n.LeaseAlive(d.now):
-		return OutcomeInProgress, Wait{Reason: LeaseHeld, RetryAfter: left(n.Grant.LeaseUntil, d.now)}
+	case n.State == Processing && d.leaseAlive():
+		return OutcomeInProgress, Wait{Reason: LeaseHeld, RetryAfter: d.leaseLeft()}
 	default:
 		return OutcomeUnknown, Wait{Reason: CheckScheduled, RetryAfter: left(n.NextCheckTime, d.now)}
 	}
 }
 
 // receivedWait says why a RECEIVED operation can't be claimed now, and until when, as far as it is its own affair; 0: it can.
-func (d *decision) receivedWait() (WaitReason, time.Time) {
+func (d *decision) receivedWait() (WaitReason, time.Duration) {
 	n := &d.next
 	switch {
 	case d.held():
-		return HeldByOperator, time.Time{}
+		return HeldByOperator, 0
 	case n.Custody == Queued && guard.FoundWaits.On():
-		return InQueue, time.Time{}
-	case n.Reserved(d.now):
-		return LeaseHeld, n.Grant.LeaseUntil
+		return InQueue, 0
+	case d.reserved():
+		return LeaseHeld, d.leaseLeft()
 	case n.Detail.Approval != nil && !n.Detail.Approval.Granted:
-		return ApprovalPending, time.Time{}
+		return ApprovalPending, 0
 	case d.needsInspection():
-		return ResourceCheck, n.NextCheckTime
-	case n.Detail.NotBefore.After(d.now):
-		return NotBefore, n.Detail.NotBefore
-	case n.MayHaveApplied && d.terms.Effect == Idempotent && d.settleTime().After(d.now):
-		return NotBefore, d.settleTime()
+		return ResourceCheck, left(n.NextCheckTime, d.now)
+	case !d.over(n.Detail.NotBefore, n.Detail.Freed):
+		return NotBefore, d.wait(n.Detail.NotBefore, n.Detail.Freed)
+	case n.MayHaveApplied && d.terms.Effect == Idempotent && !d.over(d.settleTime(), n.sentSince()):
+		return NotBefore, d.wait(d.settleTime(), n.sentSince())
 	default:
-		return 0, time.Time{}
+		return 0, 0
 	}
 }
 
@@ -172,7 +173,8 @@ func (d *decision) receivedWait() (WaitReason, time.Time) {
 // own first send may have changed the resource, so a repeat in doubt is excepted.
 func (d *decision) needsInspection() bool {
 	n := &d.next
-	return !n.Compensates.IsZero() && d.c.RequireUnchanged && !n.MayHaveApplied && !n.Detail.Waived && !n.Detail.ClearedUntil.After(d.now)
+	return !n.Compensates.IsZero() && d.c.RequireUnchanged && !n.MayHaveApplied && !n.Detail.Waived &&
+		!d.open(n.Detail.ClearedUntil, n.Detail.ClearedUntil.Add(-d.c.FreshFor))
 }
 
 // NextAction says what to do about an outcome.

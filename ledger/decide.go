@@ -25,6 +25,8 @@ type Related struct {
 	Owners        map[Slot]Operation
 	ToolPaused    bool
 	ToolSaturated bool
+	// Jumps of the store's clock that this process knows of.
+	Jumps Jumps
 }
 
 // maxObservations bounds what reports that move nothing may add to one history.
@@ -161,9 +163,9 @@ func (d *decision) record(kind EventKind, raises bool, facts map[string]string, 
 		n.Version++
 		n.Terms.Effect = max(n.Terms.Effect, d.terms.Effect)
 	}
-	n.UpdateTime = d.now
+	n.UpdateTime = latest(d.now, n.UpdateTime) // the clock may have been set back
 	e := &Event{
-		OperationID: n.ID, Sequence: n.Sequence, Version: n.Version, Epoch: n.Grant.Epoch, Time: d.now,
+		OperationID: n.ID, Sequence: n.Sequence, Version: n.Version, Epoch: n.Grant.Epoch, Time: n.UpdateTime,
 		ActorKind: d.cmd.actor().Kind, Actor: d.cmd.actor().Name,
 		Kind: kind, ToState: n.State, Facts: facts, Note: note, ContractVersion: d.c.Version,
 	}

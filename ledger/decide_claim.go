@@ -50,7 +50,7 @@ func (d *decision) claim(c Claim) (Answer, error) {
 
 func (d *decision) claimProcessing(c Claim, who who) (Answer, error) {
 	n := &d.next
-	if !n.LeaseAlive(d.now) {
+	if !d.leaseAlive() {
 		d.lapse()
 		if d.next.State != Unknown { // READ: claimable again; or a kept success applied
 			return Answer{Again: true}, nil
@@ -61,9 +61,9 @@ func (d *decision) claimProcessing(c Claim, who who) (Answer, error) {
 	case who == earlier:
 		return Answer{}, &Refusal{Err: ErrStaleGrant}
 	case who == holder && n.Detail.Kept != nil:
-		return Answer{Outcome: OutcomeInProgress, Wait: Wait{Reason: Settled, RetryAfter: left(n.Grant.LeaseUntil, d.now)}}, nil
-	case who == holder && c.WorkerID == n.Grant.WorkerID && n.Grant.SendUntil.After(d.now):
-		return granted(n, d.now, true), nil
+		return Answer{Outcome: OutcomeInProgress, Wait: Wait{Reason: Settled, RetryAfter: d.leaseLeft()}}, nil
+	case who == holder && c.WorkerID == n.Grant.WorkerID && d.sendLeft() > 0:
+		return d.granted(true), nil
 	default:
 		return d.standing(), nil
 	}
@@ -81,10 +81,10 @@ func (d *decision) lapse() {
 
 func (d *decision) claimReceived(c Claim, who who) (Answer, error) {
 	n := &d.next
-	reserved := n.Reserved(d.now)
+	reserved := d.reserved()
 	switch {
 	case who == holder && reserved && c.WorkerID == n.Grant.WorkerID:
-		return granted(n, d.now, true), nil
+		return d.granted(true), nil
 	case who == holder && reserved:
 		return d.standing(), nil
 	case who == holder && !n.Grant.Started && !n.Grant.Released:
@@ -114,7 +114,7 @@ func (d *decision) claimReceived(c Claim, who who) (Answer, error) {
 	}
 	d.grant(c)
 	d.decided(EventGranted, grantFacts(c))
-	return granted(n, d.now, false), nil
+	return d.granted(false), nil
 }
 
 // claimNew inserts the operation. What a guard blocks is not stored.
@@ -164,7 +164,7 @@ func (d *decision) claimNew(c Claim) (Answer, error) {
 	}
 	d.grant(c)
 	d.decided(EventGranted, grantFacts(c))
-	return granted(&d.next, d.now, false), nil
+	return d.granted(false), nil
 }
 
 // insert fills in what is written once.
@@ -195,7 +195,7 @@ func (d *decision) maybeLost(intent time.Time) (since time.Time, lost bool) {
 // quarantined: what was granted shortly before a failover may be unknown to the ledger.
 func (d *decision) quarantined() bool {
 	w := d.rel.Watermark
-	return !w.At.IsZero() && d.now.Before(w.At.Add(d.c.RetryWindow))
+	return !w.At.IsZero() && !d.over(w.At.Add(d.c.RetryWindow), w.At)
 }
 
 func (d *decision) quarantine(since time.Time) {
@@ -268,8 +268,8 @@ func (d *decision) originalGuard() (Wait, error) {
 	}
 	settle := d.originalSettles(o)
 	contradicted := o.NeedsAttention && guard.Uncontradicted.On()
-	if o.State != Completed || contradicted || settle.After(d.now) && guard.OriginalSettled.On() {
-		return Wait{Reason: OriginalUnsettled, RetryAfter: left(settle, d.now), Operations: []OperationID{o.ID}}, nil
+	if o.State != Completed || contradicted || !d.over(settle, o.sentSince()) && guard.OriginalSettled.On() {
+		return Wait{Reason: OriginalUnsettled, RetryAfter: d.wait(settle, o.sentSince()), Operations: []OperationID{o.ID}}, nil
 	}
 	return Wait{}, nil
 }

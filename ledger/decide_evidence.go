@@ -22,7 +22,7 @@ func (d *decision) beginCheck(b BeginCheck) (Answer, error) {
 			return d.checkTaken(e.Facts["check"] == decimal(n.Check.Number) && n.Check.Open), nil
 		}
 	}
-	lapsed := n.State == Processing && !n.LeaseAlive(d.now)
+	lapsed := n.State == Processing && !d.leaseAlive()
 	due := n.State == Unknown && !n.NextCheckTime.IsZero() && !n.NextCheckTime.After(d.now)
 	taken := n.Custody != Automation && guard.HeldCheck.On()
 	if taken || !lapsed && !due || n.Check.Open && n.Check.LeaseUntil.After(d.now) {
@@ -213,9 +213,9 @@ func (d *decision) rejectedThere(ev Evidence, facts map[string]string) {
 	sticks := d.c.StickyAnswers && d.c.declares(ev.Rejected.Code)
 	d.spend(true)
 	switch {
-	case sticks, !n.MayHaveApplied && (d.settled(n.Check.Began) || guard.RejectedThen.Off()):
+	case sticks, !n.MayHaveApplied && (d.settledBy(n.Check.Began) || guard.RejectedThen.Off()):
 		d.fail(*ev.Rejected)
-	case n.MayHaveApplied && d.settled(n.Check.Began):
+	case n.MayHaveApplied && d.settledBy(n.Check.Began):
 		d.queue(AmbiguousEvidence)
 	default:
 		d.again(0)
@@ -251,9 +251,9 @@ func (d *decision) conclusive(ev Evidence) bool {
 	}
 	remembers := d.terms.Effect != Keyed
 	if d.terms.KeyRetention > 0 {
-		remembers = d.now.Before(n.FirstStart.Add(d.terms.KeyRetention)) || guard.KeyForgotten.Off()
+		remembers = d.open(n.FirstStart.Add(d.terms.KeyRetention), n.FirstStart) || guard.KeyForgotten.Off()
 	}
-	settled := d.settled(n.Check.Began) || guard.SettleTime.Off()
+	settled := d.settledBy(n.Check.Began) || guard.SettleTime.Off()
 	return settled && remembers && !(n.Detail.SeenThere && guard.SeenBefore.On())
 }
 
@@ -272,7 +272,7 @@ func (d *decision) repeatsWhenAbsent() bool {
 func (d *decision) again(retryAfter time.Duration) {
 	n := &d.next
 	next := d.now.Add(max(d.c.backoff(n.Detail.Retries), retryAfter))
-	n.NextCheckTime = latest(next, d.settleTime())
+	n.NextCheckTime = latest(next, d.settlesAt())
 	n.Detail.Retries++
 }
 
@@ -303,7 +303,7 @@ func (d *decision) giveUp() {
 // inspect judges whether a resource is as the original left it, before a compensation goes out.
 func (d *decision) inspect(i Inspect) (Answer, error) {
 	n := &d.next
-	if n.State != Received || n.Custody != Automation || !d.needsInspection() || n.Reserved(d.now) ||
+	if n.State != Received || n.Custody != Automation || !d.needsInspection() || d.reserved() ||
 		n.NextCheckTime.IsZero() || n.NextCheckTime.After(d.now) {
 		return Answer{}, nil
 	}
@@ -330,7 +330,7 @@ func (d *decision) inspect(i Inspect) (Answer, error) {
 // regrant frees an operation whose repeat is harmless: there is nobody to ask, and nobody needs to be.
 func (d *decision) regrant() (Answer, error) {
 	n := &d.next
-	lapsed := n.State == Processing && !n.LeaseAlive(d.now)
+	lapsed := n.State == Processing && !d.leaseAlive()
 	due := n.State == Unknown && !n.NextCheckTime.IsZero() && !n.NextCheckTime.After(d.now)
 	taken := n.Custody != Automation && guard.HeldRegrant.On()
 	if d.c.Method != MethodRegrant || taken || !lapsed && !due {
@@ -353,8 +353,8 @@ func (d *decision) regrant() (Answer, error) {
 	case d.mayRepeat(true):
 		n.MayHaveApplied = true
 		d.free(time.Time{})
-	case d.terms.Effect == Idempotent && d.settleTime().After(d.now):
-		n.NextCheckTime = d.settleTime()
+	case d.terms.Effect == Idempotent && !d.over(d.settleTime(), n.sentSince()):
+		n.NextCheckTime = d.settlesAt()
 		kind = EventCheckRequested
 	default:
 		d.queue(KeyWindowOver)

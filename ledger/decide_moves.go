@@ -126,10 +126,15 @@ func settleTime(op *Operation, t Terms) time.Time {
 	return op.LastSend.Add(t.EffectWithin)
 }
 
-// settled reports whether what was seen at a time can prove absence.
-func (d *decision) settled(at time.Time) bool {
+// settled reports whether nothing can land any more.
+func (d *decision) settled() bool {
 	t := d.settleTime()
-	return !t.IsZero() && !at.Before(t)
+	return !t.IsZero() && d.over(t, d.next.sentSince())
+}
+
+// settledBy reports whether what was seen at a time can prove absence.
+func (d *decision) settledBy(at time.Time) bool {
+	return d.passedBy(at, d.settleTime(), d.next.sentSince())
 }
 
 // mayRepeat reports whether a second send can't make a second effect.
@@ -140,13 +145,13 @@ func (d *decision) mayRepeat(inDoubt bool) bool {
 	case d.terms.EffectWithin == 0 || d.next.FirstStart.IsZero():
 		return false
 	case d.terms.Effect == Idempotent:
-		return d.settled(d.now)
+		return d.settled()
 	case d.terms.Effect == Keyed:
-		lands := d.now.Add(d.c.SendWithin + d.terms.EffectWithin)
-		if guard.LandsInTime.Off() {
-			lands = d.now
+		start, lasts := d.next.FirstStart, d.terms.KeyRetention
+		if guard.LandsInTime.On() {
+			lasts -= d.c.SendWithin + d.terms.EffectWithin
 		}
-		return d.terms.KeyRetention > 0 && lands.Before(d.next.FirstStart.Add(d.terms.KeyRetention)) || guard.KeyWindow.Off()
+		return d.terms.KeyRetention > 0 && d.open(start.Add(lasts), start) || guard.KeyWindow.Off()
 	default:
 		return guard.UnsafeInDoubt.Off()
 	}

@@ -88,7 +88,7 @@ func (d *decision) toAutomation() {
 	switch {
 	case n.State == Unknown && d.c.Method == MethodOperator:
 		d.queue(NoMethod)
-	case n.State == Processing && n.LeaseAlive(d.now):
+	case n.State == Processing && d.leaseAlive():
 		n.NextCheckTime = n.Grant.LeaseUntil
 	case n.State == Received && !d.needsInspection():
 		n.NextCheckTime = time.Time{}
@@ -134,8 +134,8 @@ func (d *decision) resolvable(person Actor, r Resolution) error {
 	if n.Detail.Kept != nil && guard.KeptSuccess.On() { // a worker has reported the effect
 		return &Refusal{Err: ErrIllegalTransition}
 	}
-	if n.LeaseAlive(d.now) && guard.LeaseOver.On() {
-		return &Refusal{Err: ErrTooEarly, RetryAfter: left(latest(n.Grant.LeaseUntil, d.settleTime()), d.now)}
+	if d.leaseAlive() && guard.LeaseOver.On() {
+		return &Refusal{Err: ErrTooEarly, RetryAfter: max(d.leaseLeft(), d.wait(d.settleTime(), n.sentSince()))}
 	}
 	if !n.EverStarted() {
 		return nil
@@ -144,8 +144,8 @@ func (d *decision) resolvable(person Actor, r Resolution) error {
 	if searchable.IsZero() {
 		searchable = n.LastSend.Add(max(unboundedSearchDelay, n.Terms.EffectWithin)) // a bound that was withdrawn was once believed
 	}
-	if r.SearchTime.Before(searchable) && guard.SearchTime.On() || r.SearchTime.After(d.now) {
-		return &Refusal{Err: ErrTooEarly, RetryAfter: left(searchable, d.now)}
+	if !d.passedBy(r.SearchTime, searchable, n.sentSince()) && guard.SearchTime.On() || r.SearchTime.After(d.now) {
+		return &Refusal{Err: ErrTooEarly, RetryAfter: d.wait(searchable, n.sentSince())}
 	}
 	return nil
 }
@@ -197,7 +197,7 @@ func (d *decision) approve(ap Approve) (Answer, error) {
 		return Answer{}, &Refusal{Err: ErrSecondPersonRequired}
 	case a.Kind == ApproveResolution:
 		return Answer{}, d.approveResolution(*a, ap)
-	case n.State != Received || n.Reserved(d.now): // not waiting for it
+	case n.State != Received || d.reserved(): // not waiting for it
 		return Answer{}, &Refusal{Err: ErrIllegalTransition}
 	case d.held():
 		return Answer{}, &Refusal{Err: ErrHeldByOperator}
@@ -276,10 +276,10 @@ func (d *decision) note(c Note) (Answer, error) {
 // expire ends what nobody has claimed within the retry window: provably nothing was sent.
 func (d *decision) expire() (Answer, error) {
 	n := &d.next
-	open := n.Detail.Approval != nil && !n.Detail.Approval.ExpireTime.Before(d.now)
+	since := latest(latest(n.CreateTime, n.Detail.Freed), n.Grant.Time)
+	open := n.Detail.Approval != nil && !d.over(n.Detail.Approval.ExpireTime, n.CreateTime)
 	taken := n.Custody != Automation && guard.HeldExpire.On()
-	if n.State != Received || taken || n.MayHaveApplied || open || n.Reserved(d.now) ||
-		d.now.Before(latest(latest(n.CreateTime, n.Detail.Freed), n.Grant.Time).Add(d.c.RetryWindow)) {
+	if n.State != Received || taken || n.MayHaveApplied || open || d.reserved() || !d.over(since.Add(d.c.RetryWindow), since) {
 		return Answer{}, nil
 	}
 	d.fail(Failure{Kind: Expired})
@@ -297,7 +297,7 @@ func (d *decision) retire(r Retire) (Answer, error) {
 		}
 	}
 	if n.State != Completed && n.State != Failed || n.NeedsAttention || r.Referenced ||
-		d.now.Before(n.FinalTime.Add(window)) || d.settleTime().After(d.now) {
+		!d.over(n.FinalTime.Add(window), n.FinalTime) || !d.over(d.settleTime(), n.sentSince()) {
 		return Answer{}, nil
 	}
 	n.Detail = Detail{RetiredFrom: n.State}

@@ -26,8 +26,8 @@ func (d *decision) start(s Start) (Answer, error) {
 	case n.State == Processing && n.Detail.Kept != nil: // another attempt has succeeded
 		return Answer{}, &Refusal{Err: ErrBlocked, Reason: Settled}
 	case n.State == Processing:
-		return granted(n, d.now, true), nil
-	case !n.Reserved(d.now):
+		return d.granted(true), nil
+	case !d.reserved():
 		return Answer{}, &Refusal{Err: ErrLeaseOver}
 	case n.Custody == Queued:
 		return Answer{}, &Refusal{Err: ErrBlocked, Reason: InQueue}
@@ -39,7 +39,7 @@ func (d *decision) start(s Start) (Answer, error) {
 	}
 	d.execute()
 	d.decided(EventStarted, nil)
-	return granted(n, d.now, false), nil
+	return d.granted(false), nil
 }
 
 // startGuards judges again what the claim was judged by: between reservation and start anything may have changed. What may repeat is judged
@@ -47,7 +47,7 @@ func (d *decision) start(s Start) (Answer, error) {
 func (d *decision) startGuards() error {
 	if !d.mayRepeat(d.next.MayHaveApplied) {
 		if d.terms.Effect == Idempotent {
-			return &Refusal{Err: ErrBlocked, Reason: NotBefore, RetryAfter: left(d.settleTime(), d.now)}
+			return &Refusal{Err: ErrBlocked, Reason: NotBefore, RetryAfter: d.wait(d.settleTime(), d.next.sentSince())}
 		}
 		return &Refusal{Err: ErrBlocked} // it never may: the next claim queues it
 	}
@@ -82,7 +82,7 @@ func (d *decision) renew(r Renew) (Answer, error) {
 		return Answer{Stop: HeldByOperator}, nil
 	case n.Detail.Kept != nil:
 		return Answer{Stop: Settled}, nil
-	case n.State != Processing && !n.Reserved(d.now):
+	case n.State != Processing && !d.reserved():
 		return Answer{Stop: LeaseOver}, nil
 	}
 	lease := r.Lease
@@ -116,7 +116,7 @@ func (d *decision) renew(r Renew) (Answer, error) {
 	}
 	answer.Lease = left(n.Grant.LeaseUntil, d.now)
 	if n.Grant.Started {
-		answer.SendWithin = left(n.Grant.SendUntil, d.now)
+		answer.SendWithin = d.sendLeft()
 	}
 	return answer, nil
 }
@@ -366,7 +366,7 @@ func (d *decision) cancel(c Cancel) (Answer, error) {
 		return Answer{}, &Refusal{Err: ErrHeldByOperator}
 	case n.State != Received || n.MayHaveApplied:
 		return Answer{}, &Refusal{Err: ErrIllegalTransition}
-	case n.Reserved(d.now) && d.who(c.ClaimID) != holder:
+	case d.reserved() && d.who(c.ClaimID) != holder:
 		return Answer{}, &Refusal{Err: ErrIllegalTransition}
 	}
 	d.fail(Failure{Kind: Abandoned})

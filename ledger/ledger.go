@@ -50,12 +50,19 @@ type Prepare func(op *Operation, c Contract) (Command, error)
 type Ledger struct {
 	store     Store
 	contracts Contracts
+	clock     *Clock // nil: the store's is believed
 	waiters   waiters
 }
 
 // New makes a service on a store.
 func New(store Store, contracts Contracts) *Ledger {
 	return &Ledger{store: store, contracts: contracts, waiters: newWaiters()}
+}
+
+// Watching makes the service notice jumps of the store's clock, and not be deceived by them. It is called before all else.
+func (l *Ledger) Watching(c *Clock) *Ledger {
+	l.clock = c
+	return l
 }
 
 // decideLimit bounds how often one command may have to bring a row up to date, or to fetch what it lacks, before it is decided itself.
@@ -184,6 +191,7 @@ func (l *Ledger) decide(ctx context.Context, reads ReadSet, prepare func(View) (
 	for range decideLimit {
 		var answer Answer
 		var changed bool
+		asked := l.clock.now()
 		err := l.store.Update(ctx, reads, func(v View) (Change, error) {
 			cmd, contract, err := prepare(v)
 			if err != nil {
@@ -192,8 +200,10 @@ func (l *Ledger) decide(ctx context.Context, reads ReadSet, prepare func(View) (
 			if err := complete(v, reads, cmd); err != nil {
 				return Change{}, err
 			}
+			related := l.relatedTo(v, reads, cmd, contract)
+			related.Jumps = l.clock.read(asked, v.Now)
 			var change Change
-			change, answer, err = Decide(v.Current, l.relatedTo(v, reads, cmd, contract), cmd, contract, v.Now)
+			change, answer, err = Decide(v.Current, related, cmd, contract, v.Now)
 			changed = change.Next != nil
 			return change, err
 		})

@@ -16,6 +16,7 @@ import (
 type step struct {
 	cmd           ledger.Command
 	now           time.Time
+	set           time.Duration // how far the store's clock is set
 	contract      ledger.Contract
 	before, after *ledger.Operation
 	events, fresh []ledger.Event
@@ -360,7 +361,7 @@ func (j *judge) kept(s step) {
 // i15: a grant that a caller sees is stored, and lets nobody send longer than the ledger counts.
 func (j *judge) i15(s step) {
 	g := s.answer.Grant
-	if g != nil && (s.after.Grant.Epoch != g.Epoch || string(s.after.Grant.ClaimID) != idOf(s.cmd) || g.Lease > 0 && g.Lease > s.after.Grant.LeaseUntil.Sub(s.now)) {
+	if g != nil && (s.after.Grant.Epoch != g.Epoch || string(s.after.Grant.ClaimID) != idOf(s.cmd) || g.Lease > 0 && g.Lease > s.after.Grant.LeaseUntil.Sub(s.now.Add(s.set))) {
 		j.fail("I15: the grant that was answered is not the one that is stored")
 	}
 	window := s.answer.SendWithin

@@ -148,7 +148,7 @@ func (r *run) takeOver() {
 // look: the view is read, then the target is searched, by eye and not by key.
 func (r *run) look() {
 	effects, _ := r.target.seen(r.sys.now(), false)
-	r.views = append(r.views, modelView{at: r.sys.now(), effects: effects})
+	r.views = append(r.views, modelView{at: r.sys.now(), shown: r.shelf.shown(), effects: effects})
 	r.moves++
 	if r.often() {
 		r.resolve()
@@ -163,7 +163,7 @@ func (r *run) resolve() {
 	if len(r.views) > 1 && below(r.t, "an old view", 5) == 0 {
 		view = r.views[len(r.views)-2]
 	}
-	res := ledger.Resolution{SearchTime: view.at, Note: "searched the dashboard"}
+	res := ledger.Resolution{SearchTime: view.shown, Note: "searched the dashboard at " + view.at.Format(time.RFC3339Nano)}
 	switch {
 	case len(view.effects) > 0:
 		res.Happened = chargeResult(view.effects[0].resource)

@@ -99,6 +99,7 @@ type run struct {
 	marked    bool
 	told      bool // the ledger was told of an effect: from then on the status query may lag, and say not found
 	moves     int  // what was really done: an action that finds nothing to do is drawn again
+	shelf     *shelf
 }
 
 // modelCheck is one instance of the loop with a check under way.
@@ -108,9 +109,10 @@ type modelCheck struct {
 	asked  *ledger.Evidence
 }
 
-// modelView is what a person saw at the target after reading the operation at a time.
+// modelView is what a person saw at the target after reading the operation at a time, which the store's clock showed.
 type modelView struct {
 	at      time.Time
+	shown   time.Time
 	effects []landing
 }
 
@@ -146,9 +148,11 @@ func newRun(t *rapid.T) *run {
 	}
 	r.target = &modelTarget{class: c.Effect, retention: c.KeyRetention, sticky: c.StickyAnswers}
 	if below(t, "service", 2) == 1 {
-		r.sys = newLedgerSystem(r.contracts)
+		s := newLedgerSystem(r.contracts)
+		r.sys, r.shelf = s, s.shelf
 	} else {
-		r.sys = decideSystem{shelf: newShelf(), contracts: r.contracts}
+		s := decideSystem{shelf: newShelf(), contracts: r.contracts}
+		r.sys, r.shelf = s, s.shelf
 	}
 	r.judge = newJudge(r)
 	r.judge.untrue = c.EffectWithin > 0 && c.EffectWithin < r.truth
@@ -299,7 +303,7 @@ func (r *run) once(cmd ledger.Command) (ledger.Answer, error) {
 		r.told = r.told || e.Evidence.Finding == ledger.FoundResource || e.Evidence.Finding == ledger.AmbiguousThere
 	}
 	r.judge.step(step{
-		cmd: cmd, now: now, contract: contract, before: before, after: after, events: events, fresh: events[len(history):], answer: answer, err: err,
+		cmd: cmd, now: now, set: r.shelf.set, contract: contract, before: before, after: after, events: events, fresh: events[len(history):], answer: answer, err: err,
 	})
 	return answer, err
 }

@@ -43,6 +43,7 @@ func (d declared) Contract(tool ledger.Tool) (ledger.Contract, bool) {
 // shelf is what a store keeps, without the guards of one.
 type shelf struct {
 	clock     time.Time
+	set       time.Duration // how far the store's clock was set
 	timeline  uint32
 	watermark ledger.Watermark
 	ops       map[ledger.OperationID]ledger.Operation
@@ -75,6 +76,7 @@ func (s *shelf) copied() *shelf {
 }
 
 func (s *shelf) now() time.Time          { return s.clock }
+func (s *shelf) shown() time.Time        { return s.clock.Add(s.set) }
 func (s *shelf) advance(d time.Duration) { s.clock = s.clock.Add(d) }
 func (s *shelf) mark()                   { s.marked = s.copied() }
 
@@ -89,7 +91,7 @@ func (s *shelf) failOver(lossless bool) {
 	}
 	lost = lost.copied()
 	s.ops, s.events, s.slots = lost.ops, lost.events, lost.slots
-	s.watermark = ledger.Watermark{At: s.clock, LostSince: lost.clock}
+	s.watermark = ledger.Watermark{At: s.shown(), LostSince: lost.shown()}
 }
 
 func (s *shelf) read(id ledger.OperationID) (*ledger.Operation, []ledger.Event) {
@@ -103,7 +105,7 @@ func (s *shelf) read(id ledger.OperationID) (*ledger.Operation, []ledger.Event) 
 
 // view reads in one go what a decision needs.
 func (s *shelf) view(reads ledger.ReadSet) ledger.View {
-	v := ledger.View{Now: s.clock, Timeline: s.timeline, Watermark: s.watermark, Related: map[ledger.OperationID]ledger.Operation{}}
+	v := ledger.View{Now: s.shown(), Timeline: s.timeline, Watermark: s.watermark, Related: map[ledger.OperationID]ledger.Operation{}}
 	current, events := s.read(reads.ID)
 	v.Current = current
 	for i := range events {
@@ -321,7 +323,7 @@ func (m *memoryStore) Get(_ context.Context, id ledger.OperationID) (ledger.Oper
 	if op == nil {
 		return ledger.Operation{}, time.Time{}, ledger.ErrOperationNotFound
 	}
-	return *op, m.shelf.clock, nil
+	return *op, m.shelf.shown(), nil
 }
 
 func (m *memoryStore) ByDownstreamKey(_ context.Context, key string) (ledger.OperationID, error) {
@@ -342,9 +344,11 @@ func (m *memoryStore) Events(_ context.Context, id ledger.OperationID) ([]ledger
 	return events, nil
 }
 
-// The service's decisions need no lists.
+// The service's decisions need no lists; the time is read by them.
 func (m *memoryStore) List(context.Context, ledger.Listing) ([]ledger.Operation, time.Time, error) {
-	return nil, time.Time{}, ledger.ErrStoreUnavailable
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return nil, m.shelf.shown(), nil
 }
 
 func (m *memoryStore) Due(context.Context, ledger.DueQuery) (ledger.DuePage, error) {

@@ -20,16 +20,16 @@ type UniqueSlot struct {
 	Within time.Duration
 }
 
-// heldBy reports whether a slot's owner stands in the way of its look-alikes: unsettled it always does (also one that a newer release has
+// holds reports whether a slot's owner stands in the way of its look-alikes: unsettled it always does (also one that a newer release has
 // written, whose state can't be read), for the rule's window after it has completed, never after it has failed.
-func (u UniqueSlot) heldBy(owner *Operation, now time.Time) bool {
+func (d *decision) holds(owner *Operation, u UniqueSlot) bool {
 	switch owner.State {
 	case Failed, Retired:
 		return false
 	case Completed:
-		return now.Before(owner.FinalTime.Add(u.Within))
+		return !d.over(owner.FinalTime.Add(u.Within), owner.FinalTime)
 	default:
-		return guard.Unsettled.On() || now.Before(owner.CreateTime.Add(u.Within))
+		return guard.Unsettled.On() || !d.over(owner.CreateTime.Add(u.Within), owner.CreateTime)
 	}
 }
 
@@ -58,7 +58,7 @@ func (d *decision) wanted(yield func(UniqueSlot, *Operation) bool) {
 func (d *decision) lookAlikes() []OperationID {
 	var ids []OperationID
 	for u, owner := range d.wanted {
-		if owner != nil && u.heldBy(owner, d.now) && !slices.Contains(ids, owner.ID) {
+		if owner != nil && d.holds(owner, u) && !slices.Contains(ids, owner.ID) {
 			ids = append(ids, owner.ID)
 		}
 	}
@@ -73,7 +73,7 @@ func (d *decision) takeSlots(granted bool) {
 		switch {
 		case owner == nil:
 			d.taken = append(d.taken, TakenSlot{Slot: u.Slot})
-		case !u.heldBy(owner, d.now), granted && owner.State.Final():
+		case !d.holds(owner, u), granted && owner.State.Final():
 			d.taken = append(d.taken, TakenSlot{Slot: u.Slot, From: owner.ID})
 		}
 	}
@@ -87,7 +87,7 @@ func (d *decision) ownerMayBeLost() bool {
 		return false
 	}
 	for u, owner := range d.wanted {
-		if (owner == nil || !u.heldBy(owner, d.now)) && d.now.Before(w.At.Add(u.Within)) {
+		if (owner == nil || !d.holds(owner, u)) && !d.over(w.At.Add(u.Within), w.At) {
 			return true
 		}
 	}

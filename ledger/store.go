@@ -105,6 +105,7 @@ type Unknowns struct {
 
 // View is what was read, in one transaction, at one time.
 type View struct {
+	// Now is what the store's clock shows; where it was set back, the rows may have later times.
 	Now time.Time
 	// Timeline counts the store's lives: it grows with each failover or restore that may have lost commits. From 1.
 	Timeline uint32

@@ -145,7 +145,6 @@ func (s *store) view(reads ledger.ReadSet) ledger.View {
 	if op, ok := s.ops[reads.ID]; ok {
 		op = op.Clone()
 		v.Current = &op
-		v.Now = latest(v.Now, op.UpdateTime)
 	}
 	for _, e := range s.events[reads.ID] {
 		if reads.CommandID != "" && e.CommandID == reads.CommandID {
@@ -155,7 +154,6 @@ func (s *store) view(reads ledger.ReadSet) ledger.View {
 	for _, id := range reads.Related {
 		if op, ok := s.ops[id]; ok {
 			v.Related[id] = op.Clone()
-			v.Now = latest(v.Now, op.UpdateTime)
 		}
 	}
 	if u := reads.Unknowns; u != nil {
@@ -177,14 +175,6 @@ func (s *store) view(reads ledger.ReadSet) ledger.View {
 		v.UnknownSiblings = s.siblings(reads.ID, *reads.Siblings)
 	}
 	return v
-}
-
-// latest keeps time from running backwards for a row, when the clock was moved.
-func latest(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
-	}
-	return a
 }
 
 // mostSiblings is how many the contract of a store asks for.
@@ -254,7 +244,7 @@ func (s *store) Get(ctx context.Context, id ledger.OperationID) (ledger.Operatio
 	if !ok {
 		return ledger.Operation{}, time.Time{}, ledger.ErrOperationNotFound
 	}
-	return op.Clone(), latest(s.now(), op.UpdateTime), nil
+	return op.Clone(), s.now(), nil
 }
 
 // ByDownstreamKey implements ledger.Store.

@@ -130,7 +130,7 @@ func (p program) recover(ctx context.Context, c Config, secrets map[string]strin
 
 // recoverParts runs the loop and the admin listener until it is told to stop.
 func (p program) recoverParts(ctx context.Context, with parts, begun func()) error {
-	r, err := newRecoverer(with, ledger.New(with.store, with.contracts))
+	r, err := newRecoverer(with, ledger.New(with.store, with.contracts).Watching(with.clock))
 	if err != nil {
 		return err
 	}

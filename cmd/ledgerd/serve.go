@@ -133,6 +133,11 @@ func (p program) runParts(ctx context.Context, with parts, run func(with parts, 
 	case err != nil:
 		return ruleError("store", err.Error())
 	}
+	stop, err := with.watchClock(ctx)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	return run(with, func() { hasBegun = true })
 }
 

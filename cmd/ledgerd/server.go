@@ -50,6 +50,7 @@ type parts struct {
 	now            func() time.Time
 	telemetry      *telemetry
 	store          database
+	clock          *ledger.Clock
 	policy         func() *authz.Policy
 	contracts      contracts
 	saved          *savedContracts
@@ -86,7 +87,7 @@ func newServer(ctx context.Context, p parts) (_ *server, err error) {
 	if err := failpoint.Hit(ctx, failpoint.ServeBeforeListen); err != nil {
 		return nil, err
 	}
-	s := &server{parts: p, ledger: ledger.New(p.store, p.contracts)}
+	s := &server{parts: p, ledger: ledger.New(p.store, p.contracts).Watching(p.clock)}
 	streams, end := context.WithCancel(context.WithoutCancel(ctx))
 	s.endStreams = end
 	defer func() {

@@ -199,7 +199,7 @@ func (g *gathered) view(n int) (ledger.View, error) {
 		if err != nil {
 			return ledger.View{}, err
 		}
-		v.Current, v.Now = &o, latest(v.Now, o.UpdateTime)
+		v.Current = &o
 	}
 	for _, op := range set.Related {
 		related := g.rows[op]
@@ -210,7 +210,7 @@ func (g *gathered) view(n int) (ledger.View, error) {
 		if err != nil {
 			return ledger.View{}, err
 		}
-		v.Related[op], v.Now = o, latest(v.Now, o.UpdateTime)
+		v.Related[op] = o
 	}
 	if err := g.addOwnersTo(&v, set.Slots); err != nil {
 		return ledger.View{}, err
@@ -228,12 +228,4 @@ func (r *gatheredRow) take() (ledger.Operation, error) {
 	}
 	r.taken = true
 	return r.Operation, nil
-}
-
-// latest keeps time from running backwards for a row, also when the server's clock was set back.
-func latest(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
-	}
-	return a
 }

@@ -60,9 +60,6 @@ type Guess struct {
 
 // At is what would be found at a time, in a store of that timeline and watermark.
 func (g Guess) At(now time.Time, timeline uint32, watermark ledger.Watermark) ledger.View {
-	if g.current != nil && now.Before(g.current.UpdateTime) {
-		now = g.current.UpdateTime
-	}
 	return ledger.View{Now: now, Timeline: timeline, Watermark: watermark, Current: g.current, Prior: g.prior}
 }
 

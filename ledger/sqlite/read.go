@@ -78,7 +78,6 @@ func readView(c *conn, now time.Time, reads ledger.ReadSet) (ledger.View, error)
 		Now: now, Timeline: from.meta.timeline, Watermark: from.meta.watermark, Paused: from.meta.paused, Current: from.current,
 	}
 	if view.Current != nil {
-		view.Now = latest(view.Now, view.Current.UpdateTime)
 		if reads.CommandID != "" { // what does not exist has no history either
 			if view.Prior, err = query(background, c, scanEvent, selectPrior, reads.ID[:], reads.CommandID); err != nil {
 				return ledger.View{}, err
@@ -93,7 +92,6 @@ func readView(c *conn, now time.Time, reads ledger.ReadSet) (ledger.View, error)
 		view.Related = make(map[ledger.OperationID]ledger.Operation, len(related))
 		for i := range related {
 			view.Related[related[i].ID] = related[i]
-			view.Now = latest(view.Now, related[i].UpdateTime)
 		}
 	}
 	if u := reads.Unknowns; u != nil {
@@ -205,7 +203,7 @@ func (s *Store) Get(ctx context.Context, op ledger.OperationID) (ledger.Operatio
 	if err != nil {
 		return ledger.Operation{}, time.Time{}, err
 	}
-	return o, latest(now, o.UpdateTime), nil
+	return o, now, nil
 }
 
 // ByDownstreamKey finds an operation by what its target knows of it.
@@ -266,14 +264,6 @@ func (s *Store) Events(ctx context.Context, op ledger.OperationID) ([]ledger.Eve
 // lastID comes after all ids.
 var lastID = ledger.OperationID{
 	0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
-}
-
-// latest keeps time from running backwards for a row, also when the host's clock was set back.
-func latest(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
-	}
-	return a
 }
 
 // position is a time to begin at: unset means before all.

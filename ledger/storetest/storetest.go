@@ -168,8 +168,10 @@ func granted(o ledger.Operation, claim ledger.ClaimID, now time.Time) ledger.Ope
 // step makes a change of the row as it shall be, with the event that records it.
 func step(next ledger.Operation, e ledger.Event, now time.Time) ledger.Change {
 	next.Sequence++
-	next.UpdateTime = now
-	e.OperationID, e.Sequence, e.Version, e.Time = next.ID, next.Sequence, next.Version, now
+	if now.After(next.UpdateTime) { // not where the clock was set back
+		next.UpdateTime = now
+	}
+	e.OperationID, e.Sequence, e.Version, e.Time = next.ID, next.Sequence, next.Version, next.UpdateTime
 	e.ToState = next.State
 	e.Seal(next.LastHash)
 	next.LastHash = e.Hash
