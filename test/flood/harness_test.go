@@ -25,6 +25,7 @@ import (
 
 	"github.com/opsledger/opsledger/authz"
 	"github.com/opsledger/opsledger/ledger/fingerprint"
+	"github.com/opsledger/opsledger/test/pgtest"
 )
 
 // asFlood makes this test binary be the flood; it names the file with its orders.
@@ -38,7 +39,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(m.Run())
+	os.Exit(pgtest.Main(m))
 }
 
 // patience bounds every wait; nothing waits so long when all is well.
@@ -153,20 +154,25 @@ func (j *journal) tail() string {
 	return string(text[max(0, len(text)-most):])
 }
 
-func startLedgerd(t *testing.T, h *house) *ledgerd {
+// build makes the binary that is flooded.
+func build(t *testing.T, h *house) {
 	t.Helper()
-	binary := h.path("ledgerd")
-	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", binary, "github.com/opsledger/opsledger/cmd/ledgerd")
-	if out, err := build.CombinedOutput(); err != nil {
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", h.path("ledgerd"), "github.com/opsledger/opsledger/cmd/ledgerd")
+	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build ledgerd: %v\n%s", err, out)
 	}
+}
+
+// startLedgerd starts the binary on a store, with flags besides those that it needs, and waits until it is ready.
+func startLedgerd(t *testing.T, h *house, store string, flags ...string) *ledgerd {
+	t.Helper()
 	s := &ledgerd{grpc: freeAddr(t), admin: freeAddr(t), log: &journal{}}
 	files := h.files("server")
-	cmd := exec.Command(binary, "serve", "--store", "sqlite:"+filepath.Join(inMemory(t), "ledger.db"), "--tls-cert", files.Cert, "--tls-key", files.Key,
+	cmd := exec.Command(h.path("ledgerd"), append([]string{
+		"serve", "--store", store, "--migrations", "apply", "--tls-cert", files.Cert, "--tls-key", files.Key,
 		"--tls-ca", files.CA, "--policy", h.path("policy.yaml"), "--secrets", h.path("secrets.yaml"),
 		"--grpc-addr", s.grpc, "--admin-addr", s.admin, "--drain-delay", "0s", "--log-level", "warn",
-		// The flood has one address and one name, and is let in: what is shown is what it does inside.
-		"--max-connections", "8192", "--max-connections-per-address", "4096", "--max-connections-per-principal", "4096")
+	}, flags...)...)
 	cmd.Stderr = s.log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
