@@ -31,7 +31,7 @@ type Config struct {
 	ConnsPerAddress      int           `name:"max-connections-per-address" help:"how many of them one address has at most, and never more than are free; 0: a quarter"`
 	ConnsPerPrincipal    int           `name:"max-connections-per-principal" help:"how many of them one principal has at most, and never more than are free; 0: a quarter"`
 	Workers              int           `name:"stream-workers" help:"goroutines that wait for calls to the gRPC listener, with large stacks; 0: a new one for each call"`
-	Memory               string        `name:"gc-memory" help:"size that the process may reach before it collects garbage, such as 512MiB (it grows further if it must); auto: 256MiB, or half of a smaller container, unless GOGC or GOMEMLIMIT is set; runtime: as Go itself does"`
+	Memory               string        `name:"gc-memory" help:"size that the process may reach before it collects garbage, such as 512MiB (it grows further if it must); auto: 160MiB, or half of a smaller container, unless GOGC or GOMEMLIMIT is set; runtime: as Go itself does"`
 	TLSCert              string        `name:"tls-cert" help:"PEM file: the server's certificate chain, leaf first"`
 	TLSKey               string        `name:"tls-key" help:"PEM file: the leaf's private key"`
 	TLSCA                string        `name:"tls-ca" help:"PEM file: the authorities whose client certificates are believed"`
