@@ -58,7 +58,7 @@ func grpcServer(parts parts, l *ledger.Ledger, shared *connections, draining fun
 	if err != nil {
 		return nil, nil, err
 	}
-	people, err := rpc.NewOperators(service, parts.store, rpc.OperatorOptions{Tools: parts.contracts.Tools})
+	people, err := rpc.NewOperators(service, parts.store, rpc.OperatorOptions{Tools: parts.contracts.Tools, Breakers: breakers{parts.store}.states})
 	if err != nil {
 		return nil, nil, err
 	}

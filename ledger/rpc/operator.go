@@ -20,15 +20,28 @@ import (
 type OperatorOptions struct {
 	// Tools are those that have a contract; nil: none is known.
 	Tools func() []ledger.Tool
+	// Breakers say whether recovery asks the targets of tools, as far as it ever has; nil: nobody knows.
+	Breakers func(ctx context.Context) (map[ledger.Tool]Breaker, error)
 }
+
+// Breaker says whether recovery asks a tool's target. The numbers are the contract's.
+type Breaker uint8
+
+// The states of a breaker.
+const (
+	BreakerClosed   = Breaker(pb.BreakerState_BREAKER_STATE_CLOSED)
+	BreakerOpen     = Breaker(pb.BreakerState_BREAKER_STATE_OPEN)
+	BreakerHalfOpen = Breaker(pb.BreakerState_BREAKER_STATE_HALF_OPEN)
+)
 
 // Operators implements OperatorService, for the people who settle by hand and those who check it later. It holds no state of its own.
 type Operators struct {
 	pb.UnimplementedOperatorServiceServer
 
-	s     *Server
-	store ledger.OperatorStore
-	tools func() []ledger.Tool
+	s        *Server
+	store    ledger.OperatorStore
+	tools    func() []ledger.Tool
+	breakers func(ctx context.Context) (map[ledger.Tool]Breaker, error)
 }
 
 // NewOperators makes it beside the server that the workers of the same ledger call. The store is that of the ledger.
@@ -39,7 +52,10 @@ func NewOperators(s *Server, store ledger.OperatorStore, o OperatorOptions) (*Op
 	if o.Tools == nil {
 		o.Tools = func() []ledger.Tool { return nil }
 	}
-	return &Operators{s: s, store: store, tools: o.Tools}, nil
+	if o.Breakers == nil {
+		o.Breakers = func(context.Context) (map[ledger.Tool]Breaker, error) { return nil, nil }
+	}
+	return &Operators{s: s, store: store, tools: o.Tools, breakers: o.Breakers}, nil
 }
 
 // RegisterOperators makes a gRPC server serve it.

@@ -97,6 +97,10 @@ func (o *Operators) ListTools(ctx context.Context, _ *pb.ListToolsRequest) (*pb.
 	if err != nil {
 		return nil, o.s.fail(ctx, err, false)
 	}
+	breakers, err := o.breakers(ctx)
+	if err != nil {
+		return nil, o.s.fail(ctx, err, false)
+	}
 	names := slices.Clone(o.tools())
 	counted, paused := map[ledger.Tool]ledger.ToolCount{}, map[ledger.Tool]ledger.ToolCommand{}
 	for _, c := range counts {
@@ -113,7 +117,7 @@ func (o *Operators) ListTools(ctx context.Context, _ *pb.ListToolsRequest) (*pb.
 			continue
 		}
 		count := counted[tool]
-		h := &pb.ToolHealth{Tool: string(tool), Processing: count.Processing, Unknown: count.Unknown, Queued: count.Queued}
+		h := &pb.ToolHealth{Tool: string(tool), Processing: count.Processing, Unknown: count.Unknown, Queued: count.Queued, Breaker: pb.BreakerState(breakers[tool])}
 		if tool != ledger.AllTools {
 			contract, _ := o.s.ledger.Contract(tool)
 			h.Effect, h.Recovery, h.ContractVersion = pb.Effect(contract.Effect), recoveryMethods[contract.Method], contract.Version

@@ -140,6 +140,9 @@ const (
 	support    = "spiffe://ledger.test/agent/support"
 	reconciler = "spiffe://ledger.test/recovery/reconciler"
 	operator   = "spiffe://ledger.test/person/operator"
+	operator2  = "spiffe://ledger.test/person/operator-2"
+	mailer     = "spiffe://ledger.test/person/mailer"
+	auditor    = "spiffe://ledger.test/person/auditor"
 	// batchHost is a DNS name that the policy maps to the principal "batch".
 	batchHost = "batch.ledger.test"
 )
@@ -152,7 +155,9 @@ scopes:
   - {name: "{principal}", principals: ["spiffe://ledger.test/agent/*", batch], tools: ["*"], subject: allowed}
 roles:
   - {role: reconciler, principals: [` + reconciler + `], tools: ["*"]}
-  - {role: operator, principals: [` + operator + `], tools: ["*"]}
+  - {role: operator, principals: [` + operator + `, ` + operator2 + `], tools: ["*"]}
+  - {role: operator, principals: [` + mailer + `], tools: ["mail.*"]}
+  - {role: auditor, principals: [` + auditor + `], tools: ["*"]}
 `
 
 // contractsText declares the tools of the cases; mail.send has no contract, so it is unsafe and settled by people. file.upload's send
