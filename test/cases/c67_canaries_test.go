@@ -34,6 +34,9 @@ const (
 	canaryObserved = "canary-OBSERVED"
 	canaryFilled   = "canary-FILLED"
 	canaryReason   = "canary-REASON"
+	canaryAnswer   = "canary-ANSWER"
+	canarySecret   = "canary-SECRET"
+	canaryNote     = "canary-NOTE"
 
 	canaryTask      = "canary-TASK"
 	canarySummary   = "canary-SUMMARY"
@@ -70,7 +73,7 @@ const (
 var canaries = map[string]whereabouts{
 	canaryKey: nowhere, canaryTo: nowhere, canaryBody: nowhere, canaryField: nowhere, canaryInvalid: nowhere, canaryOverlong: nowhere,
 	canarySubject: nowhere, canaryToken: nowhere, canaryHeader: nowhere, canaryMalform: nowhere, canaryDropped: nowhere, canaryObserved: nowhere,
-	canaryFilled: nowhere, canaryReason: nowhere,
+	canaryFilled: nowhere, canaryReason: nowhere, canaryAnswer: nowhere, canarySecret: nowhere, canaryNote: nowhere,
 
 	canaryTask: stored, canarySummary: stored, canaryAttribute: stored, canaryWorker: stored,
 	canaryCode: stored, canaryETag: stored, canaryPayload: stored, canaryMessage: stored, canaryDetail: stored,

@@ -113,6 +113,7 @@ type watched struct {
 	program  string // ledgerd itself
 	flags    []string
 	postgres *pgtest.Server // nil for SQLite
+	rogue    *rogue
 	down     func(t *testing.T) (up func())
 
 	mu       sync.Mutex
@@ -153,6 +154,7 @@ func watch(t *testing.T, store string) *watched {
 		}
 		w.dsn = postgresURL(proxy.Addr().String(), w.database)
 	}
+	w.rogue = startRogue(t)
 	contracts := filepath.Join(w.dir, "contracts.yaml")
 	declared := contractsText + `
   note.write:
@@ -161,11 +163,11 @@ func watch(t *testing.T, store string) *watched {
     request: {fields: {note: {category: body}, to: {category: recipient}}} # noteFields
     recovery: {method: probe, probe: external, key_retention: 24h, effect_within: 120s, verify: [body]}
     replay: {schemas: ["note.write.result/1"], result_attributes: [etag]}
-`
+` + w.rogue.contract(t, w.dir)
 	if err := os.WriteFile(contracts, []byte(declared), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o.args = []string{"--contracts", contracts}
+	o.args = []string{"--contracts", contracts, "--recovery", "on", "--probe-allow", "127.0.0.1"}
 	o.env = []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + startCollector(t, w.traces()), "OTEL_BSP_SCHEDULE_DELAY=100"}
 	w.node = w.start(t, o)
 
@@ -204,7 +206,8 @@ func (w *watched) stop(t *testing.T) {
 // lock keeps others from writing to the SQLite file.
 func (w *watched) lock(t *testing.T) func() {
 	t.Helper()
-	conn, err := w.db(t).Conn(within(t))
+	db := w.db(t)
+	conn, err := db.Conn(within(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +218,8 @@ func (w *watched) lock(t *testing.T) func() {
 		if _, err := conn.ExecContext(within(t), "ROLLBACK"); err != nil {
 			t.Error(err)
 		}
-		_ = conn.Close()
+		// A connection that stayed open would lose its locks when this process reads the file, and then see what it must not.
+		_, _ = conn.Close(), db.Close()
 	}
 }
 

@@ -249,6 +249,11 @@ func drive(t *testing.T, w *watched) (claimIDs []string) {
 		t.Errorf("a worker's BeginCheck was answered %v", err)
 	}
 
+	// The loop fails to find out, and people's calls are refused.
+	asked, queued := failRecovery(t, w)
+	claimIDs = append(claimIDs, asked...)
+	failOperator(t, w, queued)
+
 	fillAll(t, w)
 	insertRaces(t, w)
 	w.scrape(t)
