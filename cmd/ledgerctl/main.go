@@ -49,7 +49,7 @@ type program struct {
 func (p program) run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	root := &cobra.Command{
 		Use:           "ledgerctl",
-		Short:         "See what the ledger knows of operations, and watch it at work",
+		Short:         "See what waits for people, decide it, and watch the ledger at work",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.ArbitraryArgs,
