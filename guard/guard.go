@@ -87,6 +87,8 @@ const (
 	HeldExpire Guard = "held-expire"
 	// HeldEvidence: nor does evidence decide (T30).
 	HeldEvidence Guard = "held-evidence"
+	// HeldRequest: nor is a check asked for (T30).
+	HeldRequest Guard = "held-request"
 	// CheckEnds: taking over ends the check (T30).
 	CheckEnds Guard = "check-ends"
 
@@ -106,6 +108,12 @@ const (
 	// Custodian: only who has it decides it, also by a proposal (T26).
 	Custodian Guard = "custodian"
 
+	// OriginalThere: what has failed or is retired is not compensated (T16).
+	OriginalThere Guard = "original-there"
+	// OriginalCompleted: nor what has not completed (T16).
+	OriginalCompleted Guard = "original-completed"
+	// Relations: what a request compensates is part of it (T24).
+	Relations Guard = "same-relations"
 	// OneCompensation: an original has as many compensations as its contract says (T17).
 	OneCompensation Guard = "one-compensation"
 	// Uncontradicted: a contradicted original is not compensated (T33).

@@ -261,14 +261,14 @@ func (d *decision) originalGuard() (Wait, error) {
 		return Wait{}, &Refusal{Err: ErrNotReversible, Other: []OperationID{o.ID}}
 	case c != nil && c.Compensation != "" && c.Compensation != n.Tool:
 		return Wait{}, InvalidField("compensates", "must name what the tool undoes: the original's contract names another one for it")
-	case o.State == Failed || o.State == Retired:
+	case (o.State == Failed || o.State == Retired) && guard.OriginalThere.On():
 		return Wait{}, &Refusal{Err: ErrOriginalHasNoEffect, Other: []OperationID{o.ID}}
 	case len(d.rel.OtherCompensations) >= d.c.PerOriginal && guard.OneCompensation.On():
 		return Wait{}, &Refusal{Err: ErrDuplicateIntent, Other: d.rel.OtherCompensations}
 	}
 	settle := d.originalSettles(o)
-	contradicted := o.NeedsAttention && guard.Uncontradicted.On()
-	if o.State != Completed || contradicted || !d.over(settle, o.sentSince()) && guard.OriginalSettled.On() {
+	open, contradicted := o.State != Completed && guard.OriginalCompleted.On(), o.NeedsAttention && guard.Uncontradicted.On()
+	if open || contradicted || !d.over(settle, o.sentSince()) && guard.OriginalSettled.On() {
 		return Wait{Reason: OriginalUnsettled, RetryAfter: d.wait(settle, o.sentSince()), Operations: []OperationID{o.ID}}, nil
 	}
 	return Wait{}, nil

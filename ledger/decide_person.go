@@ -247,7 +247,7 @@ func (d *decision) checkNow(c CheckNow) (Answer, error) {
 	switch {
 	case n.State != Unknown && !changed:
 		return Answer{}, &Refusal{Err: ErrIllegalTransition}
-	case d.held():
+	case d.held() && guard.HeldRequest.On():
 		return Answer{}, &Refusal{Err: ErrHeldByOperator}
 	}
 	n.Detail.Changed = nil

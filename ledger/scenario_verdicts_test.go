@@ -118,6 +118,9 @@ var verdicts = map[string]func(*script) string{
 		}
 		return ""
 	},
+	"compensated after it was retired": func(s *script) string {
+		return s.compensated(func(original *ledger.Operation, _ string) bool { return original.State == ledger.Retired })
+	},
 	"compensated while contradicted": func(s *script) string {
 		return s.compensated(func(original *ledger.Operation, _ string) bool { return original.NeedsAttention })
 	},
@@ -140,14 +143,14 @@ func (s *script) each(ask func(on string, op *ledger.Operation) string) string {
 	return ""
 }
 
-// held: the last line is a command of somebody else, while a person had the operation.
+// held: the last line is a command of somebody else, while a person had the operation. A check may be asked for by anybody, and of a whole tool.
 func (s *script) held() bool {
 	l := s.last
 	if l.before == nil || l.before.Custody != ledger.Operator {
 		return false
 	}
 	switch l.cmd.(type) {
-	case ledger.TakeOver, ledger.HandBack, ledger.Resolve, ledger.Approve, ledger.CheckNow, ledger.Note:
+	case ledger.TakeOver, ledger.HandBack, ledger.Resolve, ledger.Approve, ledger.Note:
 		return false
 	}
 	return true

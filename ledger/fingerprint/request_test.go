@@ -80,6 +80,30 @@ func TestARequestIsJudgedAsItsRecordWas(t *testing.T) {
 	}
 }
 
+// TestAnotherOriginal: the same request under the same key, of another original, is another request.
+func TestAnotherOriginal(t *testing.T) {
+	if record, again := anotherOriginal(t); record.Digest == again.Digest {
+		t.Error("it is the same request, and would be replayed")
+	}
+}
+
+// anotherOriginal digests one request twice, the second time under the versions of the first, and of another original.
+func anotherOriginal(t *testing.T) (record, again ledger.Fingerprint) {
+	digest := func(original byte, like *ledger.Fingerprint) ledger.Fingerprint {
+		r, err := NewRequest(testRing(t, "k1", "k1"), ledger.Claim{Compensates: ledger.OperationID{original}}, ledger.Contract{Version: "v1"}, []byte(`{"cents":4900}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := r.Fingerprint(like)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	record = digest(1, nil)
+	return record, digest(2, &record)
+}
+
 func TestNothingIsSaidOfARecordTooNew(t *testing.T) {
 	r, err := NewRequest(testRing(t, "k1", "k1"), ledger.Claim{Key: ledger.Key{Subject: "somebody"}}, ledger.Contract{}, []byte(`{}`))
 	if err != nil {

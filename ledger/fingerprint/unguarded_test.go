@@ -19,3 +19,13 @@ func TestNothingObservedUnguarded(t *testing.T) {
 	}
 	t.Log("without: an empty observation verifies the amount")
 }
+
+// TestAnotherOriginalUnguarded: without the guard the refund of another charge would be told as this one's.
+func TestAnotherOriginalUnguarded(t *testing.T) {
+	guard.Without(guard.Relations)
+	t.Cleanup(func() { guard.Without() })
+	if record, again := anotherOriginal(t); record.Digest != again.Digest {
+		t.Error("nothing has happened without it")
+	}
+	t.Log("without: a claim that compensates another original is the same request")
+}
