@@ -135,6 +135,9 @@ type Reconcile struct {
 	// CheckNumber that this answers; 0 for evidence that came by itself.
 	CheckNumber uint64
 	Evidence    Evidence
+	// Chance, from [0, 1), was drawn by who asked: the wait before the next check is shorter by that share of a fifth, so that operations which
+	// became unknown together are not asked about together for ever.
+	Chance float64
 }
 
 // Evidence is one finding, as plain values.

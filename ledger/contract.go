@@ -223,7 +223,7 @@ func shorter(a, b time.Duration) time.Duration {
 	return a
 }
 
-// backoff is the wait before the next check, before jitter, which the recovery loop adds when it picks due records.
+// backoff is the wait before the next check, before jitter.
 func (c Contract) backoff(retries uint32) time.Duration {
 	d := c.FirstCheck
 	for range min(retries, 30) {

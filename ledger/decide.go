@@ -212,7 +212,7 @@ func (d *decision) digest() string {
 	case Renew: // only what it adds is an event
 		return contentDigest(c.TargetAttributes)
 	case Reconcile: // what was submitted, not what the contract in force made of it
-		c.Actor = Actor{}
+		c.Actor, c.Chance = Actor{}, 0
 		c.Evidence.Different, c.Evidence.Missing = nil, nil
 		if r := c.Evidence.Result; r != nil {
 			c.Evidence.Result = &Result{Resource: r.Resource, Code: r.Code}

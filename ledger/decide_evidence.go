@@ -271,7 +271,11 @@ func (d *decision) repeatsWhenAbsent() bool {
 // again schedules the next check: at the later of backoff and settle time, and not before the target wants to be asked again.
 func (d *decision) again(retryAfter time.Duration) {
 	n := &d.next
-	next := d.now.Add(max(d.c.backoff(n.Detail.Retries), retryAfter))
+	wait := d.c.backoff(n.Detail.Retries)
+	if r, ok := d.cmd.(Reconcile); ok {
+		wait -= time.Duration(r.Chance * float64(wait/5))
+	}
+	next := d.now.Add(max(wait, retryAfter))
 	n.NextCheckTime = latest(next, d.settlesAt())
 	n.Detail.Retries++
 }

@@ -89,3 +89,22 @@ func (l *Ledger) Await(ctx context.Context, id OperationID, wait time.Duration, 
 		stop()
 	}
 }
+
+// Watch calls look when the operation has moved in this process, and else after each pause, until look reports that it has seen enough or the
+// context ends. It does not look at once.
+func (l *Ledger) Watch(ctx context.Context, id OperationID, pause time.Duration, look func(context.Context) (enough bool)) {
+	for {
+		ring, stop := l.waiters.listen(id)
+		timer := time.NewTimer(pause)
+		select {
+		case <-ring:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		stop()
+		if ctx.Err() != nil || look(ctx) {
+			return
+		}
+	}
+}

@@ -310,3 +310,29 @@ func TestTheTurnsOfTheDead(t *testing.T) {
 	}
 	s.wants(t, id, ledger.Completed, ledger.Automation, 0)
 }
+
+// Operations that became unknown together, and about which nothing was found together, are not due together again; none later than its contract says.
+func TestChecksAreSpread(t *testing.T) {
+	s := newSite(t)
+	var ids []ledger.OperationID
+	for range 20 {
+		ids = append(ids, s.granted(t, "charge"))
+	}
+	s.advance(time.Hour)
+	l := s.loop(t, func(context.Context, *ledger.Operation) Verdict { return silent(ledger.QueryNotUnderstood) }, Options{})
+	first := s.contracts["charge"].FirstCheck
+	waits := map[time.Duration]int{}
+	if done := once(t, l); len(done) != len(ids) {
+		t.Fatalf("it did %d", len(done))
+	}
+	for _, id := range ids {
+		op := s.op(t, id)
+		wait := op.NextCheckTime.Sub(op.UpdateTime)
+		if waits[wait]++; wait > first || wait < first*4/5 {
+			t.Errorf("the next check is after %v, want up to a fifth less than %v", wait, first)
+		}
+	}
+	if len(waits) < len(ids)/2 {
+		t.Errorf("of %d next checks %d are at different times", len(ids), len(waits))
+	}
+}

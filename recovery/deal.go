@@ -5,7 +5,9 @@ package recovery
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -87,31 +89,49 @@ func (l *Loop) deal(ctx context.Context, id ledger.OperationID, tool ledger.Tool
 		d.Err = errLate
 		return d
 	}
-	verdict := ask(ctx, probe, answer.Operation, timeout)
+	verdict, taken := l.ask(ctx, probe, answer.Operation, timeout)
+	d.Finding, d.Cause = verdict.Evidence.Finding, verdict.Evidence.Cause
+	took := time.Since(began)
+	if taken && d.Finding == ledger.Indeterminate { // cut off; there is nothing to tell
+		l.metrics.asked(l.label(tool), resultCutOff, took)
+		return d
+	}
 	d.how, d.after = means(verdict.Evidence)
 	if d.how == failed && with.trial {
 		// It answers nobody, and not just nothing about this operation: that counts for no operation's giving up.
-		verdict.Evidence.Cause = ledger.QueryUnavailable
+		verdict.Evidence.Cause, d.Cause = ledger.QueryUnavailable, ledger.QueryUnavailable
 	}
-	d.Finding, d.Cause = verdict.Evidence.Finding, verdict.Evidence.Cause
-	took := time.Since(began)
 
-	mismatch := false
+	mismatch, chance := false, rand.Float64()
 	reconcile := ledger.CommandID(uuid.NewString())
 	l.do(ctx, &d, reconcile, func(op *ledger.Operation, c ledger.Contract) (ledger.Command, error) {
 		ev, err := l.judged(op, c, verdict)
 		mismatch = len(ev.Different) > 0 || len(ev.Missing) > 0
-		return ledger.Reconcile{CommandID: reconcile, Actor: loop, CheckNumber: d.Check, Evidence: ev}, err
+		return ledger.Reconcile{CommandID: reconcile, Actor: loop, CheckNumber: d.Check, Evidence: ev, Chance: chance}, err
 	})
 	l.metrics.asked(l.label(tool), result(d, mismatch), took)
 	l.told(d, verdict.Why)
 	return d
 }
 
-func ask(ctx context.Context, probe Probe, op *ledger.Operation, timeout time.Duration) Verdict {
+// ask a target. It is cut off, and taken, when the operation is not the check's any more: a person has it, or it was settled.
+func (l *Loop) ask(ctx context.Context, probe Probe, op *ledger.Operation, timeout time.Duration) (v Verdict, taken bool) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		l.ledger.Watch(ctx, op.ID, l.interval, func(ctx context.Context) bool {
+			now, _, err := l.ledger.Look(ctx, op.ID, func(*ledger.Operation) error { return nil })
+			taken = err == nil && (now.Custody != ledger.Automation || now.State.Final() || now.Check.Number != op.Check.Number)
+			if taken {
+				cancel()
+			}
+			return taken
+		})
+	})
+	defer watch.Wait()
 	defer cancel()
-	return probe.Ask(ctx, op)
+	v = probe.Ask(ctx, op)
+	return // taken is known when nobody watches any more
 }
 
 // until waits for a time; false: ctx has ended.

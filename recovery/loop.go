@@ -343,7 +343,7 @@ func (l *Loop) finished(d Done) Done {
 	a := &l.queue.tools[d.Tool].access
 	switch {
 	case d.with == nil:
-	case d.how == unused && time.Now().Before(d.with.begins.Add(soon)):
+	case d.Check == 0 && time.Now().Before(d.with.begins.Add(soon)):
 		a.free = append(a.free, d.with)
 	default:
 		a.ended = append(a.ended, ended{id: d.with.id, how: d.how, after: d.after})

@@ -23,6 +23,9 @@ const (
 
 	labelTool   = "ledger.tool.name"
 	labelResult = "ledger.evidence.result"
+
+	// resultCutOff: the operation was taken over, or settled, while the target was asked.
+	resultCutOff = "cut_off"
 )
 
 // otherTool stands for all tools without a contract: callers choose names, and labels must be few.
