@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Crash ends all processes of the server by SIGKILL, and starts it again on what its files hold. Its port is another one.
+// Crash ends all processes of the server by SIGKILL, and starts it again on what its files hold, at the same address.
 func (s *Server) Crash(ctx context.Context) error {
 	parent := s.cmd.Process.Pid
 	// Stopped, it neither sees its children end nor starts others.
@@ -40,12 +40,7 @@ func (s *Server) Crash(ctx context.Context) error {
 			return fmt.Errorf("pgtest: the server's processes do not end: %w", ctx.Err())
 		}
 	}
-	next, err := s.again(ctx)
-	if err != nil {
-		return err
-	}
-	s.port, s.cmd, s.done = next.port, next.cmd, next.done
-	return nil
+	return s.begin(ctx)
 }
 
 // childrenOf a process, as Linux tells.

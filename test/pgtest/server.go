@@ -40,6 +40,8 @@ const (
 type Options struct {
 	// Durable leaves fsync and full_page_writes on.
 	Durable bool
+	// Clock gives the server a clock that SetClock sets, as faketime does it.
+	Clock bool
 	// LogStatements makes the server log every statement with its parameters.
 	LogStatements bool
 	// Settings are further settings by name.
@@ -128,7 +130,7 @@ func Start(ctx context.Context, opts Options) (_ *Server, err error) {
 	}
 	var s *Server
 	for range 3 { // the free port that was found may be taken by somebody else a moment later
-		if s, err = launch(ctx, bin, dir, attr, opts); err == nil {
+		if s, err = launch(ctx, bin, dir, 0, attr, opts); err == nil {
 			return s, nil
 		}
 	}
@@ -213,10 +215,13 @@ func uid(attr *syscall.SysProcAttr) int {
 
 func environment() []string { return []string{"PATH=/usr/bin:/bin", "LC_ALL=C", "TZ=UTC"} }
 
-func launch(ctx context.Context, bin, dir string, attr *syscall.SysProcAttr, opts Options) (*Server, error) {
-	port, err := freePort(ctx)
-	if err != nil {
-		return nil, err
+// launch starts a server on files that are there; port 0 is a free one.
+func launch(ctx context.Context, bin, dir string, port int, attr *syscall.SysProcAttr, opts Options) (*Server, error) {
+	if port == 0 {
+		var err error
+		if port, err = freePort(ctx); err != nil {
+			return nil, err
+		}
 	}
 	settings := map[string]string{
 		"listen_addresses": "127.0.0.1", "port": strconv.Itoa(port), "unix_socket_directories": dir,
@@ -236,7 +241,7 @@ func launch(ctx context.Context, bin, dir string, attr *syscall.SysProcAttr, opt
 		args = append(args, "-c", name+"="+value)
 	}
 	s := &Server{dir: dir, port: port, done: make(chan error, 1)}
-	s.again = func(ctx context.Context) (*Server, error) { return launch(ctx, bin, dir, attr, opts) }
+	s.again = func(ctx context.Context) (*Server, error) { return launch(ctx, bin, dir, port, attr, opts) }
 	log, err := os.Create(s.LogFile())
 	if err != nil {
 		return nil, fmt.Errorf("pgtest: %w", err)
@@ -244,6 +249,11 @@ func launch(ctx context.Context, bin, dir string, attr *syscall.SysProcAttr, opt
 	defer func() { _ = log.Close() }()
 	s.cmd = exec.Command(filepath.Join(bin, "postgres"), args...)
 	s.cmd.Dir, s.cmd.Env, s.cmd.Stdout, s.cmd.Stderr = dir, environment(), log, log
+	if opts.Clock {
+		if s.cmd.Env, err = clocked(s.cmd.Env, dir); err != nil {
+			return nil, err
+		}
+	}
 	own := *attr
 	own.Pdeathsig, own.Setpgid = syscall.SIGQUIT, true // SIGQUIT is an immediate shutdown
 	s.cmd.SysProcAttr = &own
@@ -339,25 +349,51 @@ func (s *Server) Addr() string {
 // LogFile is the path of the server's own log.
 func (s *Server) LogFile() string { return filepath.Join(s.dir, "log") }
 
-// Demote restarts the server as a standby that follows nobody: it can be read and takes no writes. Its port is another one.
-func (s *Server) Demote(ctx context.Context) error {
-	if err := s.cmd.Process.Signal(syscall.SIGINT); err != nil { // a fast shutdown: with a checkpoint
+// The ways to stop a server, as pg_ctl names them.
+const (
+	Fast      = syscall.SIGINT  // transactions are rolled back, and there is a checkpoint
+	Immediate = syscall.SIGQUIT // its processes end at once, and the next start recovers
+)
+
+// Restart stops the server in one of these ways, and starts it again at the same address.
+func (s *Server) Restart(ctx context.Context, how syscall.Signal) error {
+	if err := s.end(how); err != nil {
+		return err
+	}
+	return s.begin(ctx)
+}
+
+func (s *Server) end(how syscall.Signal) error {
+	if err := s.cmd.Process.Signal(how); err != nil {
 		return fmt.Errorf("pgtest: %w", err)
 	}
 	err := <-s.done
 	s.done <- err // for Stop
-	if err != nil {
+	if err != nil && how == Fast {
 		return fmt.Errorf("pgtest: %w", err)
 	}
-	if err := os.WriteFile(filepath.Join(s.dir, "data", "standby.signal"), nil, 0o644); err != nil { // it is only looked for
-		return fmt.Errorf("pgtest: %w", err)
-	}
+	return nil
+}
+
+// begin starts a server that has ended again.
+func (s *Server) begin(ctx context.Context) error {
 	next, err := s.again(ctx)
 	if err != nil {
 		return err
 	}
 	s.port, s.cmd, s.done = next.port, next.cmd, next.done
 	return nil
+}
+
+// Demote restarts the server as a standby that follows nobody: it can be read and takes no writes.
+func (s *Server) Demote(ctx context.Context) error {
+	if err := s.end(Fast); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(s.dir, "data", "standby.signal"), nil, 0o644); err != nil { // it is only looked for
+		return fmt.Errorf("pgtest: %w", err)
+	}
+	return s.begin(ctx)
 }
 
 // Stop ends the server at once and removes its files.
