@@ -17,6 +17,9 @@ type OperatorStore interface {
 	// Search returns a page of operations of all scopes. Of a record that a newer release wrote, or that is damaged, it has the identity and
 	// times only, and state 0. A search that would take too long is a Refusal that says how to narrow it.
 	Search(ctx context.Context, q Search) (Found, error)
+	// History returns the events of one operation, in order, but for those that are not what their hashes were made of; whole: there are none
+	// of these.
+	History(ctx context.Context, id OperationID) (events []Event, whole bool, err error)
 	// Checkable returns UNKNOWN operations of a tool that nobody has and that are not due now, those first that have not changed for longest.
 	Checkable(ctx context.Context, tool Tool, limit int) ([]OperationID, error)
 	// CommandTool does what a command says and keeps it for ever; one that was kept before under its id is returned as it was, or it is

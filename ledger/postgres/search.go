@@ -204,6 +204,32 @@ type placed struct {
 // Scan scans the place, too.
 func (p placed) Scan(dest ...any) error { return p.Row.Scan(append([]any{p.at, p.id}, dest...)...) }
 
+// History reads what can be read of a history.
+func (s *Store) History(ctx context.Context, op ledger.OperationID) ([]ledger.Event, bool, error) {
+	ctx, done, err := s.enter(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	defer done()
+	whole := true
+	events, err := query(ctx, s.reading(), func(rows pgx.Rows) (events []ledger.Event, err error) {
+		defer rows.Close()
+		for whole = true; rows.Next(); {
+			e, err := scanEvent(rows)
+			switch {
+			case errors.Is(err, errDamaged):
+				whole = false
+			case err != nil:
+				return nil, err
+			default:
+				events = append(events, e)
+			}
+		}
+		return events, rows.Err()
+	}, selectEvents, id(op))
+	return events, whole, readError("history", err)
+}
+
 // Checkable reads what is to be due later, or waits for people.
 func (s *Store) Checkable(ctx context.Context, tool ledger.Tool, limit int) ([]ledger.OperationID, error) {
 	ctx, done, err := s.enter(ctx)

@@ -146,18 +146,17 @@ func (o *Operators) GetOperation(ctx context.Context, req *pb.GetOperationReques
 	}
 	annotate(ctx, op.Tool, op.ID)
 	annotateFingerprint(ctx, op.Fingerprint)
-	history, err := o.s.ledger.Events(ctx, id)
+	history, whole, err := o.store.History(ctx, id)
 	if err != nil {
 		return nil, o.s.fail(ctx, err, false)
 	}
-	if uint64(len(history)) > op.Sequence { // it has moved since it was read
-		history = history[:op.Sequence]
-	}
+	// It may have moved since it was read.
+	history = slices.DeleteFunc(history, func(e ledger.Event) bool { return e.Sequence > op.Sequence })
 	contract, _ := o.s.ledger.Contract(op.Tool)
 	m := &pb.GetOperationResponse{
 		Operation: encodeOperation(&op, st, true), DownstreamKey: op.KeyHash.DownstreamKey(), TargetAttributes: op.TargetAttributes,
 		FirstGrantTime: encodeTime(op.FirstStart), Guide: contract.Guide, Principal: string(op.Principal), ContractVersion: op.Terms.ContractVersion,
-		Approval: encodeApproval(op.Question()), ChainVerified: ledger.VerifyChain(history, op.LastHash) == nil, ReadTime: encodeTime(st.Now),
+		Approval: encodeApproval(op.Question()), ChainVerified: whole && ledger.VerifyChain(history, op.LastHash) == nil, ReadTime: encodeTime(st.Now),
 	}
 	for _, candidate := range op.Detail.Candidates {
 		m.Candidates = append(m.Candidates, encodeResource(candidate))

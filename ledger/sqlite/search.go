@@ -130,6 +130,26 @@ func scanFound(r *row) (ledger.FoundRow, error) {
 	return ledger.FoundRow{Operation: o, At: at}, nil
 }
 
+// History reads what can be read of a history.
+func (s *Store) History(ctx context.Context, op ledger.OperationID) ([]ledger.Event, bool, error) {
+	ctx, done, err := s.enter(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	defer done()
+	events, err := read(ctx, s, func(r *row) (ledger.Event, error) {
+		e, err := scanEvent(r)
+		if r.damaged || errors.Is(err, errDamaged) {
+			r.damaged = false
+			return ledger.Event{}, nil
+		}
+		return e, err
+	}, selectEvents, op[:])
+	read := len(events)
+	events = slices.DeleteFunc(events, func(e ledger.Event) bool { return e.Sequence == 0 })
+	return events, len(events) == read, readError("history", err)
+}
+
 // Checkable reads what is to be due later, or waits for people.
 func (s *Store) Checkable(ctx context.Context, tool ledger.Tool, limit int) ([]ledger.OperationID, error) {
 	ctx, done, err := s.enter(ctx)
