@@ -184,6 +184,25 @@ func (l *Loop) knocked(k knock) {
 // spread is a wait, give or take a fifth: that of many is not over at once.
 func spread(d time.Duration) time.Duration { return d - d/5 + mathrand.N(2*d/5+1) }
 
+// borrow takes a turn to ask a tool's target about something else than its own operations, if one is to be had now. back gives it back.
+func (l *Loop) borrow(ctx context.Context, tool ledger.Tool) (back func(outcome), ok bool) {
+	k := l.knock(ctx, tool, l.wish(tool, 1))
+	if k.err != nil || len(k.given.turns) == 0 {
+		return nil, false
+	}
+	turn := k.given.turns[0]
+	back = func(how outcome) {
+		w := l.wish(tool, 0)
+		w.ended = []ended{{id: turn.id, how: how}}
+		l.knock(context.WithoutCancel(ctx), tool, w) // else it ends by itself
+	}
+	if !until(ctx, time.Now().Add(turn.wait)) {
+		back(unused)
+		return nil, false
+	}
+	return back, true
+}
+
 // asking reports whether a gate is being asked.
 func (l *Loop) asking() bool {
 	for _, t := range l.queue.tools {

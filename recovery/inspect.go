@@ -30,11 +30,21 @@ func (l *Loop) inspect(ctx context.Context, d *Done, compensation *ledger.Operat
 	}
 	finding := ledger.Inspect{Actor: loop, Outcome: ledger.InspectNoVersion}
 	if inspector := l.probes.Inspector(original.Tool); err == nil && inspector != nil && original.Result != nil {
+		back, ok := l.borrow(ctx, original.Tool)
+		if !ok { // it stays due
+			d.Left = true
+			return
+		}
 		c, _ := l.ledger.Contract(original.Tool)
 		asked, cancel := context.WithTimeout(ctx, c.CheckTimeout)
 		defer cancel()
 		var why string
 		finding.Outcome, finding.Current, why = inspector.Inspect(asked, &original)
+		how := answered
+		if finding.Outcome == ledger.InspectIndeterminate {
+			how = unused // it is not said whether the target has answered
+		}
+		back(how)
 		l.inspected(*d, finding.Outcome, why)
 	}
 	l.do(ctx, d, "", func(*ledger.Operation, ledger.Contract) (ledger.Command, error) { return finding, nil })

@@ -172,3 +172,41 @@ func TestOneOriginalHasOneCompensation(t *testing.T) {
 		t.Errorf("%d were taken, and the original names %d", taken, got)
 	}
 }
+
+// A look at a resource has its turn at the target like a question about an operation: where nobody may ask, it waits, and nothing is written.
+func TestALookAtAResourceHasItsTurn(t *testing.T) {
+	s := newSite(t)
+	original := s.settled(t, "charge")
+	target := &looking{tool: "charge", look: func(o *ledger.Operation) (ledger.Inspection, ledger.ResourceRef) {
+		if all, err := Standings(t.Context(), s.store); err != nil || all["charge"].Asking != 1 {
+			t.Errorf("while it is asked, the gate stands at %+v, %v", all["charge"], err)
+		}
+		return ledger.InspectUnchanged, o.Result.Resource
+	}}
+	l, err := New(s.Ledger, s.store, target, s.ring, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := s.undo(t, "refund", original, "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := l.knock(t.Context(), "charge", l.wish("charge", 1))
+	w := l.wish("charge", 0)
+	w.ended = []ended{{k.given.turns[0].id, throttled, time.Minute}}
+	if k = l.knock(t.Context(), "charge", w); k.err != nil {
+		t.Fatal(k.err)
+	}
+	done := once(t, l)
+	if len(done) != 1 || !done[0].Left || done[0].Err != nil || target.looks != 0 || s.op(t, answer.Operation.ID).Sequence != answer.Operation.Sequence {
+		t.Errorf("while the target wants to be left alone: %+v, asked %d times", done, target.looks)
+	}
+	s.advance(2 * time.Minute)
+	l.putOff.forget(answer.Operation.ID)
+	if once(t, l); target.looks != 1 {
+		t.Errorf("then it was asked %d times", target.looks)
+	}
+	if all, err := Standings(t.Context(), s.store); err != nil || all["charge"] != (Standing{}) {
+		t.Errorf("after that the gate stands at %+v, %v", all["charge"], err)
+	}
+}
