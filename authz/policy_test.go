@@ -157,6 +157,28 @@ func TestRoles(t *testing.T) {
 	}
 }
 
+func TestRoleTools(t *testing.T) {
+	policy := mustPolicy(t, wholePolicy)
+	type tools struct {
+		Every           bool
+		Exact, Prefixes []string
+	}
+	for who, tt := range map[Principal]struct {
+		role Role
+		want tools
+	}{
+		"spiffe://ledger.test/person/alice":   {RoleOperator, tools{false, []string{"mail.send"}, []string{"payments."}}},
+		"spiffe://ledger.test/person/bob":     {RoleAuditor, tools{true, nil, nil}},
+		"spiffe://ledger.test/person/carol":   {RoleOperator, tools{}},
+		"spiffe://ledger.test/person/mallory": {RoleAuditor, tools{}},
+	} {
+		every, exact, prefixes := policy.RoleTools(who, tt.role)
+		if diff := cmp.Diff(tt.want, tools{every, exact, prefixes}); diff != "" {
+			t.Errorf("%s as %s (-want +got):\n%s", who, tt.role, diff)
+		}
+	}
+}
+
 func TestReachesScope(t *testing.T) {
 	policy := mustPolicy(t, wholePolicy)
 	for name, want := range map[string]bool{
