@@ -83,10 +83,13 @@ type Verdict struct {
 // Judge says what an answer means for the operation that was asked about. An answer about the query itself (401, 403, 407, 408, 425, 429, 5xx) is
 // never evidence, whatever the expressions say.
 func (q *Query) Judge(a Answer, op *ledger.Operation) Verdict {
+	return q.judge(a, answerVariables(a, op))
+}
+
+func (q *Query) judge(a Answer, vars map[string]any) Verdict {
 	if cause := noAnswer(a.Status); cause != 0 {
 		return indeterminate(cause, a)
 	}
-	vars := answerVariables(a, op)
 	var said [len(findings)]word
 	for i, p := range q.says {
 		said[i] = hear(p, vars)

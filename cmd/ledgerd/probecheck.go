@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/opsledger/opsledger/ledger"
+	"github.com/opsledger/opsledger/ledger/contract"
+	"github.com/opsledger/opsledger/recovery"
+)
+
+func (p program) probeCommand() *cobra.Command {
+	return group("probe", "Try out how targets are asked", p.probeCheckCommand())
+}
+
+func (p program) probeCheckCommand() *cobra.Command {
+	c := Config{}
+	s := newSettings(&c)
+	var trial contract.Trial
+	cmd := &cobra.Command{
+		Use:   "check TOOL --downstream-key KEY",
+		Short: "Ask a tool's target once, as its contract says, and show what the answer means",
+		Long: "Ask a tool's target once, as recovery would, and show its status, what each expression of the contract says of the answer, and the verdict. The\n" +
+			"answer itself is not shown. Only the first page is asked for. Nothing is recorded, and limits do not hold. Exit code 0: there is a verdict; 1: the target\n" +
+			"could not be asked; 2: wrong usage.",
+		Example: "  ledgerd probe check payments.charge --downstream-key 0f9c... --contracts contracts.yaml --probe-allow payments.internal\n" +
+			"  ledgerd probe check tickets.create --downstream-key 0f9c... --attribute queue=ops",
+		Args: cobra.ArbitraryArgs,
+	}
+	s.bind(cmd.Flags(), "contracts", "probe-allow")
+	cmd.Flags().StringVar(&trial.DownstreamKey, "downstream-key", "", "the `KEY` to ask about")
+	cmd.Flags().StringToStringVar(&trial.Attributes, "attribute", nil, "target attributes that the address needs, `NAME=VALUE`")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 || trial.DownstreamKey == "" {
+			return usageError{errors.New("name one tool and a --downstream-key")}
+		}
+		if err := s.resolve(p.env); err != nil {
+			return usageError{err}
+		}
+		return p.checkProbe(cmd.Context(), c, ledger.Tool(args[0]), trial)
+	}
+	return cmd
+}
+
+func (p program) checkProbe(ctx context.Context, c Config, tool ledger.Tool, trial contract.Trial) error {
+	allowed, err := recovery.ParseAllowed(c.ProbeAllow)
+	if err != nil {
+		return usageError{ruleError("probe-allow", err.Error())}
+	}
+	declared, _, err := openContracts(c.Contracts, func(string, error) {})
+	if err != nil {
+		return usageError{c.named(err)}
+	}
+	of, ok := declared.Declared(tool)
+	if !ok || of.Probe == nil || of.Probe.HTTP == nil {
+		return usageError{errors.New("the tool has no contract with recovery.probe.http")}
+	}
+	query := of.Probe.HTTP
+	url, err := query.TrialURL(trial)
+	if err != nil { // its text is constant
+		return usageError{fmt.Errorf("the target can't be asked: %w", err)}
+	}
+	question := recovery.Question{URL: url}
+	for _, header := range query.Headers() {
+		question.Headers = append(question.Headers, recovery.Header(header))
+	}
+	ctx, cancel := context.WithTimeout(ctx, of.CheckTimeout)
+	defer cancel()
+	answer, unasked := recovery.NewAsker(recovery.AskerOptions{Allowed: allowed, MaxBody: contract.MaxBody}).Get(ctx, question)
+	if unasked != nil {
+		return fmt.Errorf("the target could not be asked: %w", unasked)
+	}
+	said, verdict := query.Explain(contract.Answer{Status: answer.Status, Header: answer.Header, Body: answer.Body}, trial)
+	out := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(out, "status\t%d\n", answer.Status)
+	for _, s := range said {
+		fmt.Fprintf(out, "%s\t%s\n", s.Expression, s.Value)
+	}
+	word := verdict.Evidence.Finding.String()
+	if verdict.Evidence.Finding == ledger.Indeterminate {
+		word += " (" + verdict.Evidence.Cause.String() + ")"
+	}
+	if verdict.Evidence.Final {
+		word += " (final)"
+	}
+	fmt.Fprintf(out, "verdict\t%s\n", word)
+	return out.Flush()
+}
