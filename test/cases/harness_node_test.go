@@ -29,6 +29,8 @@ type nodeOptions struct {
 	failpoints string
 	// later starts a build of the future, which knows one more version of the canonical form than a release.
 	later bool
+	// clock, if set, starts a build whose clock is wrong by what the file says.
+	clock clockFile
 	// recovers starts ledgerd recover: it looks for what is due and serves nothing.
 	recovers bool
 	// store, if set, is used in place of the environment's own URL: that of a proxy before it.
@@ -80,6 +82,9 @@ func launch(t *testing.T, e *env, o nodeOptions) *node {
 	if o.later {
 		binary, err = laterBinary()
 	}
+	if o.clock != "" {
+		binary, err = shiftedBinary()
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,6 +123,9 @@ func launch(t *testing.T, e *env, o nodeOptions) *node {
 		}
 	}
 	n.env = append(n.env, o.env...)
+	if o.clock != "" {
+		n.env = append(n.env, clockVariable+"="+string(o.clock))
+	}
 	if o.failpoints != "" {
 		n.env = append(n.env, failpoint.Variable+"="+o.failpoints)
 	}
