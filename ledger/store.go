@@ -24,7 +24,7 @@ import (
 //     is no other's error.
 //   - Byte-exact strings: nothing is folded, trimmed or normalised.
 //
-// Errors are ErrStoreUnavailable, ErrRecordTooNew (a Refusal with the record's identity; a bare one is about an event), or what the decide
+// Errors are ErrStoreUnavailable (because of ErrDamaged, if it is one record's fault), ErrRecordTooNew (a Refusal with the record's identity; a bare one is about an event), or what the decide
 // function returned; where too many calls wait, ErrRateLimited for what would begin something and ErrStoreUnavailable for what is said of
 // an operation that exists, each in a Refusal that says when to try again. Any other is a fault of the code: a change that a constraint
 // refuses or that does not fit what was read, or two keys with one operation id; trying again does not help.

@@ -268,7 +268,7 @@ func (l *Loop) take(ctx context.Context, page []ledger.DuePosition) error {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case errors.Is(err, ledger.ErrStoreUnavailable):
+		case errors.Is(err, ledger.ErrStoreUnavailable) && !errors.Is(err, ledger.ErrDamaged): // the store's fault, not this one's
 			return err
 		case err != nil:
 			l.fail(Done{ID: p.ID, Err: err})
@@ -388,7 +388,7 @@ func (l *Loop) fail(d Done) {
 
 // reason names an error in a log: its text may hold what has no place there.
 func reason(err error) string {
-	for _, known := range []error{ledger.ErrStoreUnavailable, ledger.ErrRecordTooNew, ledger.ErrRateLimited, ledger.ErrOperationNotFound, errPanicked, errGate, errLate, context.Canceled, context.DeadlineExceeded} {
+	for _, known := range []error{ledger.ErrDamaged, ledger.ErrStoreUnavailable, ledger.ErrRecordTooNew, ledger.ErrRateLimited, ledger.ErrOperationNotFound, errPanicked, errGate, errLate, context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, known) {
 			return known.Error()
 		}

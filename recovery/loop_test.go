@@ -57,13 +57,14 @@ type site struct {
 	store     *sqlite.Store
 	contracts declared
 	ring      *fingerprint.Ring
+	path      string
 	ahead     atomic.Int64
 	claims    int
 }
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	s := &site{contracts: declared{}}
+	s := &site{contracts: declared{}, path: filepath.Join(t.TempDir(), "ledger.db")}
 	keyed := func(tool ledger.Tool, method ledger.Method) {
 		c := ledger.DefaultContract(tool)
 		c.Version, c.Effect, c.Method = "v1", ledger.Keyed, method
@@ -77,7 +78,7 @@ func newSite(t *testing.T) *site {
 	keyed("external", ledger.MethodProbe)
 	keyed("again", ledger.MethodRegrant)
 	var err error
-	s.store, err = sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "ledger.db"), sqlite.Options{
+	s.store, err = sqlite.Open(t.Context(), s.path, sqlite.Options{
 		Now: func(host time.Time) time.Time { return host.Add(time.Duration(s.ahead.Load())) },
 	})
 	if err != nil {

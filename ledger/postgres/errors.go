@@ -28,7 +28,7 @@ const (
 )
 
 // errDamaged says that what is stored is not what was written. It never shows it.
-var errDamaged = errors.New("stored data are damaged")
+var errDamaged = ledger.ErrDamaged
 
 // unavailable says that a step failed, without the driver's text.
 func unavailable(step string, err error) error {

@@ -142,6 +142,27 @@ func TestCheckNow(t *testing.T) {
 	}
 }
 
+// TestCheckNowPassesByWhatIsDamaged: one row that can't be read keeps a person from none of the others, and the command is kept.
+func TestCheckNowPassesByWhatIsDamaged(t *testing.T) {
+	store, alter := opened(t)
+	w := charges(t, setup{store: store})
+	for i := range 3 {
+		id := w.unknown(t, "charge", fmt.Sprint(i)).GetOperationId()
+		if i > 0 {
+			continue
+		}
+		_, err := w.people.TakeOver(as(t, "ops-a"), &pb.TakeOverRequest{OperationId: id, CommandId: uuid.NewString(), ExpectedVersion: 99, Reason: "so that it is read from now on"})
+		refused(t, err, codes.Aborted, "STALE_VERSION")
+		alter("detail = x'7b'", id)
+	}
+	all := &pb.CheckNowRequest{Selector: &pb.CheckNowRequest_Tool{Tool: "charge"}, CommandId: uuid.NewString(), Reason: "the target is back"}
+	for range 2 {
+		if answer, err := w.people.CheckNow(as(t, "ops-a"), all); err != nil || answer.GetDue() != 2 {
+			t.Fatalf("%v, %v: of three one is damaged", answer, err)
+		}
+	}
+}
+
 // TestNotes: a note acknowledges what was looked at, and no more.
 func TestNotes(t *testing.T) {
 	w := charges(t, setup{})

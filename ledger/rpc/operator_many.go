@@ -164,7 +164,7 @@ func (o *Operators) checkTool(ctx context.Context, f *form, req *pb.CheckNowRequ
 		case err == nil:
 			command.Due++
 		case errors.Is(err, ledger.ErrHeldByOperator), errors.Is(err, ledger.ErrIllegalTransition), errors.Is(err, ledger.ErrOperationNotFound),
-			errors.Is(err, ledger.ErrRecordTooNew): // it has moved on, or is no matter of this release
+			errors.Is(err, ledger.ErrRecordTooNew), errors.Is(err, ledger.ErrDamaged): // it has moved on, or can't be read here
 		default:
 			return 0, err
 		}

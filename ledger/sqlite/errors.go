@@ -14,7 +14,7 @@ import (
 )
 
 // errDamaged says that what is stored is not what was written. It never shows it.
-var errDamaged = errors.New("stored data are damaged")
+var errDamaged = ledger.ErrDamaged
 
 // errClosed is what calls after Close are told.
 var errClosed = fmt.Errorf("%w: it is closed", ledger.ErrStoreUnavailable)
