@@ -26,6 +26,8 @@ func cellCommand(c cell, op *ledger.Operation) ledger.Command {
 			claim.ToolAllowed = false
 		case "reserve":
 			claim.Reserve = true
+		case "too-old", "too-old-read": // what it may have left has just been forgotten
+			claim.IntentTime = cellNow.Add(5*time.Minute - 9600*time.Hour)
 		}
 		if c.command == "claim-other" {
 			claim.Fingerprint = cellFingerprint(2)
@@ -68,7 +70,7 @@ func cellCommand(c cell, op *ledger.Operation) ledger.Command {
 	case "expire":
 		return ledger.Expire{Actor: recovery}
 	case "retire":
-		return ledger.Retire{Actor: recovery}
+		return ledger.Retire{Actor: recovery, Referenced: c.table == "referenced"}
 	}
 	if isEvidence(c.command) {
 		r := ledger.Reconcile{CommandID: commandID, Actor: reconciler, Evidence: cellEvidence(c)}

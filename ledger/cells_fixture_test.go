@@ -52,6 +52,10 @@ func situate(c cell) situation {
 		s.related.Watermark = ledger.Watermark{At: cellNow, LostSince: firstStart}
 	case "paused":
 		s.related.ToolPaused = true
+	case "dependency-retired", "dependency-retired-failed":
+		dependency := cellOperation(cell{state: "RETIRED", table: c.table}, s.contract)
+		dependency.ID[0]++
+		s.related.Dependencies = []ledger.Operation{*dependency}
 	case "approval", "resource-changed", "inspect", "not-cleared", "cleared", "original-contradicted":
 		original := cellOperation(cell{state: "COMPLETED"}, s.contract)
 		original.ID[0]++
@@ -73,7 +77,7 @@ func cellContract(c cell) ledger.Contract {
 	k := ledger.DefaultContract(cellKey.Tool)
 	k.Version, k.Effect, k.Method = "5d41402abc4b2a76", ledger.Keyed, ledger.MethodProbe
 	k.LeaseTotal, k.EffectWithin, k.KeyRetention, k.VerifyStated = 2*time.Hour, time.Minute, 24*time.Hour, true
-	if c.command == "expire" || c.command == "retire" {
+	if (c.command == "expire" || c.command == "retire") && c.table != "open-windows" {
 		k.RetryWindow, k.RetainCompleted = time.Minute, time.Minute
 	}
 	table, regrant := strings.CutPrefix(c.table, "regrant")
@@ -85,7 +89,7 @@ func cellContract(c cell) ledger.Contract {
 		k.Effect = ledger.Unsafe
 	case "unsafe-repeat":
 		k.Effect, k.Repeat = ledger.Unsafe, ledger.RepeatAllowed
-	case "read", "watermark-read":
+	case "read", "watermark-read", "too-old-read":
 		k.Effect = ledger.Read
 	case "idempotent":
 		k.Effect = ledger.Idempotent
@@ -169,6 +173,12 @@ func cellOperation(c cell, k ledger.Contract) *ledger.Operation {
 		op.State, op.FinalTime, op.Grant, op.Detail.RetiredFrom = ledger.Retired, firstStart, ledger.Grant{}, ledger.Completed
 	}
 	switch c.table {
+	case "dependency-retired-failed":
+		if c.state == "RETIRED" {
+			op.Detail.RetiredFrom = ledger.Failed
+		}
+	case "contradicted":
+		op.NeedsAttention = true
 	case "window-over":
 		op.Grant.LeaseUntil = cellNow.Add(20 * time.Second)
 	case "seen", "over-budget":

@@ -286,6 +286,7 @@ var refusals = map[string]error{
 	"HELD_BY_OPERATOR": ledger.ErrHeldByOperator, "BLOCKED": ledger.ErrBlocked, "ILLEGAL_TRANSITION": ledger.ErrIllegalTransition,
 	"OPERATION_NOT_FOUND": ledger.ErrOperationNotFound, "STALE_VERSION": ledger.ErrStaleVersion, "TOOL_PAUSED": ledger.ErrToolPaused,
 	"TOOL_NOT_ALLOWED": ledger.ErrToolNotAllowed, "ORIGINAL_UNSETTLED": ledger.ErrOriginalUnsettled,
+	"KEY_TOO_OLD": ledger.ErrKeyTooOld, "DEPENDENCY_FAILED": ledger.ErrDependencyFailed,
 }
 
 func wordFor(command ledger.Command, changed bool, a ledger.Answer, err error) string {

@@ -245,7 +245,7 @@ type Expire struct{ Actor Actor }
 // Retire forgets everything but the key.
 type Retire struct {
 	Actor Actor
-	// Referenced: something live refers to it, or its slots are still within their windows.
+	// Referenced: something live refers to it. The ledger looks at the compensations that its row names.
 	Referenced bool
 }
 

@@ -9,6 +9,8 @@ import "time"
 type Related struct {
 	Timeline  uint32
 	Watermark Watermark
+	// Forgotten is the latest settlement of a key of the tool that the store has forgotten; zero: none was, or it does not matter to the command.
+	Forgotten time.Time
 	// Prior are the operation's events under the command's id.
 	Prior []Event
 	// Original is what the operation compensates or corrects.

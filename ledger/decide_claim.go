@@ -119,7 +119,7 @@ func (d *decision) claimReceived(c Claim, who who) (Answer, error) {
 
 // claimNew inserts the operation. What a guard blocks is not stored.
 func (d *decision) claimNew(c Claim) (Answer, error) {
-	if d.terms.Effect != Read && c.IntentTime.IsZero() && d.c.RequireIntentTime {
+	if d.tooOld(c.IntentTime) {
 		return Answer{}, &Refusal{Err: ErrKeyTooOld}
 	}
 	if c.IntentTime.After(d.now.Add(intentSkew)) {
@@ -225,9 +225,9 @@ func (d *decision) guards(distinct []OperationID) (Wait, error) {
 	}
 	var waiting []OperationID
 	for i := range d.rel.Dependencies {
-		switch dep := &d.rel.Dependencies[i]; dep.State {
-		case Completed:
-		case Failed, Retired:
+		switch dep := &d.rel.Dependencies[i]; {
+		case dep.State == Completed, dep.State == Retired && dep.Detail.RetiredFrom == Completed:
+		case dep.State.Final():
 			return Wait{}, &Refusal{Err: ErrDependencyFailed, Other: []OperationID{dep.ID}}
 		default:
 			waiting = append(waiting, dep.ID)

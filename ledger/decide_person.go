@@ -290,14 +290,8 @@ func (d *decision) expire() (Answer, error) {
 // retire forgets everything but the key, the outcome, the times and the end of the chain.
 func (d *decision) retire(r Retire) (Answer, error) {
 	n := &d.next
-	window := max(d.c.RetainCompleted, d.c.RetryWindow)
-	if n.State == Completed {
-		for _, u := range d.c.Unique { // its slots are its own for so long
-			window = max(window, u.Within)
-		}
-	}
 	if n.State != Completed && n.State != Failed || n.NeedsAttention || r.Referenced ||
-		!d.over(n.FinalTime.Add(window), n.FinalTime) || !d.over(d.settleTime(), n.sentSince()) {
+		!d.over(n.FinalTime.Add(d.c.retires(n.State)), n.FinalTime) || !d.over(d.settleTime(), n.sentSince()) {
 		return Answer{}, nil
 	}
 	n.Detail = Detail{RetiredFrom: n.State}

@@ -79,6 +79,9 @@ func (l *Ledger) Claim(ctx context.Context, c Claim, request Request) (Answer, e
 		Scope: c.Key.Scope, Tool: c.Key.Tool, Task: c.Key.Task, SubjectDigests: request.SubjectDigests(),
 	}}
 	reads.Unknowns = l.unknowns(c.Key.Tool)
+	if own, _ := l.contracts.Contract(c.Key.Tool); c.IntentTime.IsZero() && c.asksForgotten(own, time.Time{}) {
+		reads.Forgotten = c.Key.Tool
+	}
 	for _, u := range c.Slots {
 		reads.Slots = append(reads.Slots, u.Slot)
 	}
@@ -103,7 +106,7 @@ func (l *Ledger) Claim(ctx context.Context, c Claim, request Request) (Answer, e
 		if cmd.SubjectDigest, err = request.SubjectDigest(f); err != nil {
 			return nil, Contract{}, err
 		}
-		if err := visible(c, v.Related, request); err != nil {
+		if err := visible(c, v, request); err != nil {
 			return nil, Contract{}, err
 		}
 		return cmd, contract, nil
@@ -132,9 +135,12 @@ func related(c Claim) []OperationID {
 }
 
 // visible refuses relations to what the caller can't see, the same as to what does not exist.
-func visible(c Claim, ops map[OperationID]Operation, request Request) error {
+func visible(c Claim, v View, request Request) error {
 	for _, id := range related(c) {
-		op, ok := ops[id]
+		op, ok := v.Related[id]
+		if !ok && v.Current.refersTo(id) { // it was seen when that was written, and has been forgotten since
+			continue
+		}
 		ownSubject := len(op.SubjectDigest) == 0 ||
 			slices.ContainsFunc(request.SubjectDigests(), func(d []byte) bool { return bytes.Equal(d, op.SubjectDigest) })
 		if !ok || op.Scope != c.Key.Scope || !ownSubject {
@@ -197,8 +203,11 @@ func (l *Ledger) decide(ctx context.Context, reads ReadSet, prepare func(View) (
 			if err != nil {
 				return Change{}, err
 			}
-			if err := complete(v, reads, cmd); err != nil {
+			if err := complete(v, reads, cmd, contract); err != nil {
 				return Change{}, err
+			}
+			if r, ok := cmd.(Retire); ok {
+				cmd = Retire{Actor: r.Actor, Referenced: r.Referenced || referenced(v)}
 			}
 			related := l.relatedTo(v, reads, cmd, contract)
 			related.Jumps = l.clock.read(asked, v.Now)
@@ -209,6 +218,7 @@ func (l *Ledger) decide(ctx context.Context, reads ReadSet, prepare func(View) (
 		})
 		if more := (*unread)(nil); errors.As(err, &more) {
 			reads.Related = slices.Concat(reads.Related, more.ids)
+			reads.Forgotten = more.forgotten
 			continue
 		}
 		if lacking := (*Lacking)(nil); errors.As(err, &lacking) {
@@ -236,7 +246,10 @@ func (l *Ledger) decide(ctx context.Context, reads ReadSet, prepare func(View) (
 
 // unread ends a decision that needs operations which only what was read could name: they are read, too, and it is decided anew. The original's row
 // names all its compensations, and one more is a change of that row, by which a write that has missed it is lost.
-type unread struct{ ids []OperationID }
+type unread struct {
+	ids       []OperationID
+	forgotten Tool
+}
 
 func (u *unread) Error() string { return "more has to be read" }
 
@@ -246,12 +259,26 @@ func others(v View, reads ReadSet, original OperationID) []OperationID {
 }
 
 // complete tells what has to be read besides.
-func complete(v View, reads ReadSet, cmd Command) error {
+func complete(v View, reads ReadSet, cmd Command, own Contract) error {
 	_, compensates, _ := relations(v, cmd)
-	if missing := without(others(v, reads, compensates), reads.Related); len(missing) > 0 {
-		return &unread{missing}
+	more := &unread{others(v, reads, compensates), reads.Forgotten}
+	switch c := cmd.(type) {
+	case Claim:
+		if v.Current == nil && c.asksForgotten(own, v.Now) {
+			more.forgotten = c.Key.Tool
+		}
+	case Retire:
+		more.ids = v.Current.CompensatedBy
+	}
+	if more.ids = without(more.ids, reads.Related); len(more.ids) > 0 || more.forgotten != reads.Forgotten {
+		return more
 	}
 	return nil
+}
+
+// referenced reports whether a compensation may still need its original.
+func referenced(v View) bool {
+	return slices.ContainsFunc(v.Current.CompensatedBy, func(id OperationID) bool { op, ok := v.Related[id]; return ok && op.live() })
 }
 
 // relations of the operation that a Claim or Start may grant.
@@ -268,7 +295,7 @@ func relations(v View, cmd Command) (dependsOn []OperationID, compensates, corre
 
 // relatedTo turns what was read into what a decision needs.
 func (l *Ledger) relatedTo(v View, reads ReadSet, cmd Command, own Contract) Related {
-	rel := Related{Timeline: v.Timeline, Watermark: v.Watermark, Prior: v.Prior, UnknownSiblings: v.UnknownSiblings, Owners: v.Owners}
+	rel := Related{Timeline: v.Timeline, Watermark: v.Watermark, Forgotten: v.Forgotten, Prior: v.Prior, UnknownSiblings: v.UnknownSiblings, Owners: v.Owners}
 	rel.ToolSaturated = own.MaxUnknown > 0 && v.Unknowns >= own.MaxUnknown
 	switch c := cmd.(type) {
 	case Claim:
@@ -278,14 +305,18 @@ func (l *Ledger) relatedTo(v View, reads ReadSet, cmd Command, own Contract) Rel
 	}
 	deps, compensates, corrects := relations(v, cmd)
 	for _, id := range deps {
-		rel.Dependencies = append(rel.Dependencies, v.Related[id])
+		dep, ok := v.Related[id]
+		if !ok && v.Current != nil && v.Current.Attempts > 0 { // it had completed when that was granted, and has been forgotten since
+			continue
+		}
+		rel.Dependencies = append(rel.Dependencies, dep)
 	}
 	if op, ok := v.Related[firstOf(compensates, corrects)]; ok {
 		contract, _ := l.contracts.Contract(op.Tool)
 		rel.Original, rel.OriginalContract, rel.OriginalIrreversible = &op, &contract, contract.Irreversible
 	}
 	for _, id := range others(v, reads, compensates) {
-		if op, ok := v.Related[id]; ok && op.counts() {
+		if op, ok := v.Related[id]; !ok || op.counts() { // what has been forgotten may have had an effect
 			rel.OtherCompensations = append(rel.OtherCompensations, id)
 		}
 	}

@@ -81,6 +81,8 @@ type ReadSet struct {
 	MayCreate bool
 	// Unknowns, if set, asks how many operations of a tool are UNKNOWN.
 	Unknowns *Unknowns
+	// Forgotten, if set, is the tool of which it is asked what was forgotten.
+	Forgotten Tool
 	// Slots whose owners are asked for.
 	Slots []Slot
 	// Siblings, if set, asks for UNKNOWN operations of the same scope, subject, task and tool, other than ID.
@@ -121,6 +123,8 @@ type View struct {
 	// Owners of the slots, for those that have one. Of what a newer release has written it has the identity only, and state 0; what is not
 	// there any more is RETIRED.
 	Owners map[Slot]Operation
+	// Forgotten is the latest FinalTime of the operations of the tool that was asked for which ForgetKeys has removed; zero: there was none.
+	Forgotten time.Time
 	// Unknowns is the number that was asked for; from the limit on, the limit.
 	Unknowns int
 	// UnknownSiblings, at most 32 of them, oldest first.

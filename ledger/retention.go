@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"slices"
+	"time"
+)
+
+// YoungestForgotten is how long after its settlement a key is remembered at least, however short its contract's window is: whoever claims a key with a
+// younger intent need not ask what has been forgotten.
+const YoungestForgotten = time.Hour
+
+// retires is how long after its settlement an operation keeps its result, its attributes, and the slots that it has. All windows of retention count from
+// settlement.
+func (c Contract) retires(s State) time.Duration {
+	window := max(c.RetainCompleted, c.RetryWindow)
+	if s == Completed {
+		for _, u := range c.Unique { // its slots are its own for so long
+			window = max(window, u.Within)
+		}
+	}
+	return window
+}
+
+// forgets is how long after its settlement a key may be forgotten; 0: never. Without a time of the intent a forgotten key could not be told from a new one.
+func (c Contract) forgets() time.Duration {
+	if !c.RequireIntentTime || c.RetainTombstone == 0 {
+		return 0
+	}
+	return max(c.RetainTombstone, YoungestForgotten)
+}
+
+// Ageing is what may be done with an operation because of its age.
+type Ageing uint8
+
+// What may be done. The first two are commands, which decide anew.
+const (
+	AgeingNothing Ageing = iota
+	AgeingExpire
+	AgeingRetire
+	// AgeingForgetHistory removes the events, and AgeingForgetKey all that is left.
+	AgeingForgetHistory
+	AgeingForgetKey
+)
+
+// Ageing says what may be done with an operation now, by the contract in force. What is unsettled, or contradicted, is left alone at any age, but that a
+// RECEIVED operation that nobody wants any more may expire.
+func (c Contract) Ageing(op *AgedOperation, now time.Time) Ageing {
+	over := func(since time.Time, window time.Duration) bool { return !now.Before(since.Add(window)) }
+	switch op.State {
+	case Received:
+		if op.Custody == Automation && !op.MayHaveApplied && over(op.CreateTime, c.RetryWindow) {
+			return AgeingExpire
+		}
+	case Completed, Failed:
+		if !op.NeedsAttention && over(op.FinalTime, c.retires(op.State)) {
+			return AgeingRetire
+		}
+	case Retired:
+		switch window := c.forgets(); {
+		case window > 0 && over(op.FinalTime, window):
+			return AgeingForgetKey
+		case over(op.FinalTime, c.RetainHistory):
+			return AgeingForgetHistory
+		}
+	}
+	return AgeingNothing
+}
+
+// Youngest is how old an operation is at least, by when it was made, before its age may matter.
+func (c Contract) Youngest() time.Duration { return min(c.RetryWindow, c.RetainCompleted) }
+
+// tooOld reports whether the absence of a key proves nothing: it may have been used, settled and forgotten. Settlement came no earlier than the claim, and
+// that no more than the clocks' error before the intent.
+func (d *decision) tooOld(intent time.Time) bool {
+	forgotten := d.rel.Forgotten
+	switch {
+	case d.terms.Effect == Read: // a repeat is harmless
+		return false
+	case intent.IsZero():
+		return d.c.RequireIntentTime || !forgotten.IsZero()
+	}
+	decided := intent.Add(-intentSkew)
+	window := d.c.forgets()
+	return window > 0 && !decided.Add(window).After(d.now) || !decided.After(forgotten)
+}
+
+// asksForgotten reports whether a claim of an absent key has to know what was forgotten of its tool: the contract in force need not be the one by which it was.
+func (c Claim) asksForgotten(own Contract, now time.Time) bool {
+	return max(own.Effect, c.EffectHint) != Read && (c.IntentTime.IsZero() || !c.IntentTime.Add(YoungestForgotten-intentSkew).After(now))
+}
+
+// live reports whether an operation that refers to another one may still need it.
+func (o *Operation) live() bool { return !o.State.Final() || o.NeedsAttention }
+
+// refersTo reports whether an operation, if there is one, names another one.
+func (o *Operation) refersTo(id OperationID) bool {
+	return o != nil && (id == o.Compensates || id == o.Corrects || slices.Contains(o.DependsOn, id))
+}
