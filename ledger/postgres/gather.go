@@ -28,6 +28,8 @@ type gathered struct {
 	owners map[ledger.Slot]ledger.OperationID
 	owned  map[ledger.OperationID]*gatheredRow
 	each   []gatheredSet // as the sets
+	// forgotten is until when keys of tools were.
+	forgotten map[string]time.Time
 }
 
 // gatheredRow is one row, for all sets that name it.
@@ -63,6 +65,7 @@ func gather(b *pgx.Batch, sets []ledger.ReadSet, c clock) *gathered {
 	g.addPrior(b)
 	g.addSiblings(b)
 	g.addUnknowns(b)
+	g.addForgotten(b)
 	g.addOwners(b)
 	return g
 }
@@ -189,7 +192,7 @@ func (g *gathered) view(n int) (ledger.View, error) {
 	set, own := g.sets[n], g.each[n]
 	v := ledger.View{
 		Now: g.clock.now(g.now), Timeline: uint32(g.meta.timeline), Watermark: g.meta.watermark, Paused: g.meta.paused,
-		Prior: own.prior, UnknownSiblings: own.siblings, Unknowns: int(own.unknowns),
+		Prior: own.prior, UnknownSiblings: own.siblings, Unknowns: int(own.unknowns), Forgotten: g.forgotten[string(set.Forgotten)],
 	}
 	if len(set.Related) > 0 {
 		v.Related = make(map[ledger.OperationID]ledger.Operation, len(set.Related))

@@ -69,7 +69,7 @@ var _ ledger.Store = (*TxStore)(nil)
 // without new locks, and it may go on. After any other error nothing of the call is in it, and it must be rolled back: what the server
 // has refused makes COMMIT a ROLLBACK.
 //
-// The tables (operations, events, due, unknown, slots, meta) are found by the transaction's search_path: a schema of their own is behind the team's, whose
+// The tables (operations, events, due, unknown, slots, forgotten, meta) are found by the transaction's search_path: a schema of their own is behind the team's, whose
 // tables then must not have these names. synchronous_commit must be on or remote_apply. Like its transaction, a TxStore is for one
 // goroutine at a time.
 func InTx(tx pgx.Tx) *TxStore { return &TxStore{tx: tx} }

@@ -64,9 +64,9 @@ func (g Guess) At(now time.Time, timeline uint32, watermark ledger.Watermark) le
 }
 
 // Guess says what a read would find, if that can be guessed: there is no such operation, or it is as this process left it, and nothing
-// like it is UNKNOWN. Whose a slot is, and how many are UNKNOWN, can't. A row is guessed once: if that is wrong, the next one would be, too.
+// like it is UNKNOWN. Whose a slot is, how many are UNKNOWN, and what was forgotten, can't. A row is guessed once: if that is wrong, the next one would be, too.
 func (r *Rows) Guess(reads ledger.ReadSet) (Guess, bool) {
-	if len(reads.Related) > 0 || len(reads.Slots) > 0 || reads.Unknowns != nil || reads.Siblings != nil && !reads.MayCreate {
+	if len(reads.Related) > 0 || len(reads.Slots) > 0 || reads.Unknowns != nil || reads.Forgotten != "" || reads.Siblings != nil && !reads.MayCreate {
 		return Guess{}, false
 	}
 	r.mu.Lock()

@@ -28,6 +28,9 @@ func TestPlans(t *testing.T) {
 		"listByCreate":       {listByCreate, "operations_by_create"},
 		"listByTask":         {listByTask, "operations_by_task"},
 		"listByUpdate":       {listByUpdate, "operations_by_update"},
+		"selectAged":         {selectAged, "operations_by_create"},
+		"selectScopeAfter":   {selectScopeAfter, "operations_by_"},
+		"deleteSlots":        {deleteSlots, "slots_by_operation"},
 		"selectByDownstream": {selectByDownstream, "operations_downstream_key"},
 	} {
 		t.Run(name, func(t *testing.T) {

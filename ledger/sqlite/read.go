@@ -101,6 +101,15 @@ func readView(c *conn, now time.Time, reads ledger.ReadSet) (ledger.View, error)
 		}
 		view.Unknowns = int(count)
 	}
+	if reads.Forgotten != "" {
+		times, err := query(background, c, func(r *row) (time.Time, error) { return r.time(), nil }, selectForgotten, string(reads.Forgotten))
+		if err != nil {
+			return ledger.View{}, err
+		}
+		if len(times) > 0 {
+			view.Forgotten = times[0]
+		}
+	}
 	if len(reads.Slots) > 0 {
 		if view.Owners, err = owners(c, reads.Slots); err != nil {
 			return ledger.View{}, err

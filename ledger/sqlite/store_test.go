@@ -21,6 +21,8 @@ func TestStoreForOperators(t *testing.T) { storetest.RunOperators(t, harness{}) 
 
 func TestStoreKeepsSecrets(t *testing.T) { storetest.RunSecrets(t, harness{}) }
 
+func TestStoreForgets(t *testing.T) { storetest.RunAged(t, harness{}) }
+
 type harness struct{}
 
 func (h harness) New(t *testing.T) storetest.Data {

@@ -226,11 +226,22 @@ CREATE TABLE tool_commands (
 -- +goose StatementEnd
 
 -- +goose StatementBegin
+-- The latest settlement of the keys of a tool that were forgotten: an absent key that may be older can't be told from one of them.
+CREATE TABLE forgotten (
+    tool        text COLLATE "C" PRIMARY KEY CHECK (octet_length(tool) BETWEEN 1 AND 128),
+    final_time  timestamptz      NOT NULL
+);
+-- +goose StatementEnd
+
+-- +goose StatementBegin
 -- What people look for. No change of an operation that only automation deals with touches a column of these two.
 CREATE INDEX operations_with_people ON operations (create_time, id) WHERE custody <> 1;
 -- +goose StatementEnd
 -- +goose StatementBegin
 CREATE INDEX operations_needing_attention ON operations (create_time, id) WHERE needs_attention;
+-- +goose StatementEnd
+-- +goose StatementBegin
+CREATE INDEX slots_by_operation ON slots (operation_id);
 -- +goose StatementEnd
 
 -- +goose StatementBegin
@@ -257,6 +268,7 @@ CREATE INDEX events_by_time ON events (scope_key, time, operation_id);
 DROP TABLE tool_commands;
 DROP TABLE fingerprint_secrets;
 DROP TABLE gates;
+DROP TABLE forgotten;
 DROP TABLE slots;
 DROP TABLE contracts;
 DROP TABLE unknown;

@@ -185,6 +185,14 @@ CREATE TABLE tool_commands (
 -- +goose StatementEnd
 
 -- +goose StatementBegin
+-- The latest settlement of the keys of a tool that were forgotten: an absent key that may be older can't be told from one of them.
+CREATE TABLE forgotten (
+    tool                   TEXT    NOT NULL PRIMARY KEY CHECK (octet_length(tool) BETWEEN 1 AND 128),
+    final_time             INTEGER NOT NULL
+) STRICT;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
 -- What people look for.
 CREATE INDEX operations_with_people ON operations (create_time, id) WHERE custody <> 1;
 -- +goose StatementEnd
@@ -192,6 +200,9 @@ CREATE INDEX operations_with_people ON operations (create_time, id) WHERE custod
 CREATE INDEX operations_needing_attention ON operations (create_time, id) WHERE needs_attention;
 -- +goose StatementEnd
 
+-- +goose StatementBegin
+CREATE INDEX slots_by_operation ON slots (operation_id);
+-- +goose StatementEnd
 -- +goose StatementBegin
 CREATE INDEX operations_downstream_key ON operations (downstream_key);
 -- +goose StatementEnd
@@ -220,6 +231,7 @@ CREATE INDEX operations_unknown_by_tool ON operations (tool) WHERE state = 5;
 DROP TABLE tool_commands;
 DROP TABLE fingerprint_secrets;
 DROP TABLE gates;
+DROP TABLE forgotten;
 DROP TABLE slots;
 DROP TABLE contracts;
 DROP TABLE events;
