@@ -10,7 +10,7 @@ import (
 // AgedStore finds operations that have grown old, and forgets what nobody may ask for any more. The stores are AgedStores, too, and have the same errors. No
 // decision is made here: what it forgets has been retired before, and retiring is a command.
 type AgedStore interface {
-	// Aged returns a page of the operations that were made before a time, scope by scope, in each by (create_time, id). It reads none that are
+	// Aged returns a page of the operations that have at least some age, scope by scope, in each by (create_time, id). It reads none that are
 	// younger. Operations that a newer release has written are left out.
 	Aged(ctx context.Context, q AgedQuery) (AgedPage, error)
 	// ForgetHistories removes the events of retired operations, and returns of how many there were any.
@@ -24,14 +24,16 @@ type AgedStore interface {
 type AgedQuery struct {
 	// After is where to go on: the End of the page before; empty: at the beginning.
 	After string
-	// Before is when an operation was made at the latest, exclusive.
-	Before time.Time
-	Limit  int
+	// Age is how long ago an operation was made at least, by the store's time.
+	Age   time.Duration
+	Limit int
 }
 
 // AgedPage is some of what is old, all of one scope. It may be empty and not the last one.
 type AgedPage struct {
 	Operations []AgedOperation
+	// Now is the store's time.
+	Now time.Time
 	// End is where the next page begins; empty: there is none.
 	End string
 }

@@ -44,31 +44,39 @@ const (
 	AgeingForgetKey
 )
 
-// Ageing says what may be done with an operation now, by the contract in force. What is unsettled, or contradicted, is left alone at any age, but that a
-// RECEIVED operation that nobody wants any more may expire.
-func (c Contract) Ageing(op *AgedOperation, now time.Time) Ageing {
-	over := func(since time.Time, window time.Duration) bool { return !now.Before(since.Add(window)) }
-	switch op.State {
-	case Received:
-		if op.Custody == Automation && !op.MayHaveApplied && over(op.CreateTime, c.RetryWindow) {
-			return AgeingExpire
+// Ageing says what may be done with an operation now, by the contract in force, and when to look again at one that is as it is, or of which the history is
+// forgotten: nothing more may be done before. What is unsettled, or contradicted, is left alone at any age, but that a RECEIVED operation that nobody wants any
+// more may expire.
+func (c Contract) Ageing(op *AgedOperation, now time.Time) (what Ageing, again time.Time) {
+	over := func(since time.Time, window time.Duration, what Ageing) (Ageing, time.Time) {
+		if end := since.Add(window); now.Before(end) {
+			return AgeingNothing, end
 		}
-	case Completed, Failed:
-		if !op.NeedsAttention && over(op.FinalTime, c.retires(op.State)) {
-			return AgeingRetire
-		}
-	case Retired:
-		switch window := c.forgets(); {
-		case window > 0 && over(op.FinalTime, window):
-			return AgeingForgetKey
-		case over(op.FinalTime, c.RetainHistory):
-			return AgeingForgetHistory
-		}
+		return what, now
 	}
-	return AgeingNothing
+	switch {
+	case op.State == Received && op.Custody == Automation && !op.MayHaveApplied:
+		return over(op.CreateTime, c.RetryWindow, AgeingExpire)
+	case (op.State == Completed || op.State == Failed) && !op.NeedsAttention:
+		return over(op.FinalTime, c.retires(op.State), AgeingRetire)
+	case op.State == Retired:
+		what, again = AgeingNothing, now.Add(c.Youngest())
+		if window := c.forgets(); window > 0 {
+			what, again = over(op.FinalTime, window, AgeingForgetKey)
+		}
+		if history, end := over(op.FinalTime, c.RetainHistory, AgeingForgetHistory); what == AgeingNothing {
+			what = history
+			if history == AgeingNothing && end.Before(again) {
+				again = end
+			}
+		}
+		return what, again
+	default: // a window begins when it is settled
+		return AgeingNothing, now.Add(c.Youngest())
+	}
 }
 
-// Youngest is how old an operation is at least, by when it was made, before its age may matter.
+// Youngest is how old an operation is at least, counted from when it was made, or from its settlement, before its age may matter.
 func (c Contract) Youngest() time.Duration { return min(c.RetryWindow, c.RetainCompleted) }
 
 // tooOld reports whether the absence of a key proves nothing: it may have been used, settled and forgotten. Settlement came no earlier than the claim, and

@@ -57,8 +57,16 @@ func TestAgeing(t *testing.T) {
 		"a window of a minute, an hour on": {short, op(ledger.Retired, 0), time.Hour, ledger.AgeingForgetKey},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := tt.contract.Ageing(&tt.op, made.Add(tt.at)); got != tt.want {
+			at := made.Add(tt.at)
+			got, again := tt.contract.Ageing(&tt.op, at)
+			if got != tt.want {
 				t.Errorf("got %d, want %d", got, tt.want)
+			}
+			if got == ledger.AgeingNothing && !again.After(at) {
+				t.Errorf("nothing is to be done, and it is looked at again %v later", again.Sub(at))
+			}
+			if before, _ := tt.contract.Ageing(&tt.op, again.Add(-time.Second)); again.After(at) && before != got {
+				t.Errorf("a second before it is looked at again it is %d, not %d", before, got)
 			}
 			if old := made.Add(tt.contract.Youngest()); tt.want != ledger.AgeingNothing && made.Add(tt.at).Before(old) {
 				t.Errorf("nobody would have looked at it: only from %v on", old)

@@ -31,8 +31,10 @@ const (
 // otherTool stands for all tools without a contract: callers choose names, and labels must be few.
 const otherTool = "other"
 
-func (l *Loop) label(tool ledger.Tool) string {
-	if _, declared := l.ledger.Contract(tool); declared {
+func (l *Loop) label(tool ledger.Tool) string { return toolLabel(l.ledger, tool) }
+
+func toolLabel(l *ledger.Ledger, tool ledger.Tool) string {
+	if _, declared := l.Contract(tool); declared {
 		return string(tool)
 	}
 	return otherTool

@@ -25,9 +25,10 @@ const (
 	recoveryOff = "off"
 )
 
-// recoverer is the recovery loop of this process. Nil is none.
+// recoverer is the recovery loop of this process, and retention beside it. Nil is none.
 type recoverer struct {
 	loop   *recovery.Loop
+	sweep  *recovery.Sweeper
 	begin  context.Context // while it may take operations
 	cancel context.CancelFunc
 	ended  chan struct{}
@@ -49,18 +50,25 @@ func newRecoverer(p parts, l *ledger.Ledger) (*recoverer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start: %w", err)
 	}
-	r := &recoverer{loop: loop, ended: make(chan struct{})}
+	sweep, err := recovery.NewSweeper(l, p.store, recovery.SweepOptions{Log: p.log, Meter: p.telemetry.meter(), Youngest: p.contracts.Youngest})
+	if err != nil {
+		return nil, fmt.Errorf("start: %w", err)
+	}
+	r := &recoverer{loop: loop, sweep: sweep, ended: make(chan struct{})}
 	r.begin, r.cancel = context.WithCancel(context.Background())
 	return r, nil
 }
 
-// start runs the loop; the end of cut cuts off what it does.
+// start runs both; the end of cut cuts off what the loop does.
 func (r *recoverer) start(cut context.Context, group *sync.WaitGroup) {
 	if r == nil {
 		return
 	}
 	group.Go(func() {
 		defer close(r.ended)
+		var beside sync.WaitGroup
+		defer beside.Wait()
+		beside.Go(func() { r.sweep.Run(r.begin) })
 		r.loop.Run(r.begin, cut)
 	})
 }

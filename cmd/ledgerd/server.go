@@ -33,6 +33,8 @@ type contracts interface {
 	// Tools are those that have a contract.
 	Tools() []ledger.Tool
 	Strict() bool
+	// Youngest is how old an operation is at least before its age may matter.
+	Youngest() time.Duration
 	// Keep has those in force kept now, and others before they come into force.
 	Keep(keep func(*contract.Set) error) error
 }

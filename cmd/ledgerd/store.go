@@ -33,6 +33,7 @@ type database interface {
 	ledger.SecretStore
 	ledger.GateStore
 	ledger.OperatorStore
+	ledger.AgedStore
 	Migrate(ctx context.Context) error
 }
 

@@ -97,6 +97,15 @@ func (s *Set) Keep(keep func(*Set) error) error { return keep(s) }
 // Strict reports whether tools without a contract are to be refused.
 func (s *Set) Strict() bool { return s.strict }
 
+// Youngest is how old an operation of any tool is at least before its age may matter.
+func (s *Set) Youngest() time.Duration {
+	youngest := ledger.DefaultContract("").Youngest()
+	for _, c := range s.tools {
+		youngest = min(youngest, c.Contract.Youngest())
+	}
+	return youngest
+}
+
 // Tools are the declared tools, sorted.
 func (s *Set) Tools() []ledger.Tool { return slices.Sorted(maps.Keys(s.tools)) }
 

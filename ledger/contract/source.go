@@ -145,6 +145,9 @@ func (s *Source) Tools() []ledger.Tool { return s.Current().Tools() }
 // Strict reports whether tools without a contract are to be refused now.
 func (s *Source) Strict() bool { return s.Current().Strict() }
 
+// Youngest is that of the set in force.
+func (s *Source) Youngest() time.Duration { return s.Current().Youngest() }
+
 // Keep has each set kept before it comes into force, so that what it judges can be judged by it later, also elsewhere: the one in force now
 // and, at each reload, the one that is to be. Where that fails, what is in force stays, as it does for a broken file. At a reload that
 // finds nothing changed, keep is called with what is in force: it is there again soon where what keeps it has lost it.

@@ -19,7 +19,7 @@ const (
 	selectScopeAfter = `SELECT min(hashtextextended(scope, 0)) FROM operations WHERE hashtextextended(scope, 0) > $1::bigint`
 	selectFirstScope = `SELECT min(hashtextextended(scope, 0)) FROM operations`
 	selectAged       = `SELECT id, tool, record_version, state, custody, may_have_applied, needs_attention, create_time, final_time FROM operations
-	WHERE hashtextextended(scope, 0) = $1::bigint AND (create_time, id) > ($2::timestamptz, $3::uuid) AND create_time < $4
+	WHERE hashtextextended(scope, 0) = $1::bigint AND (create_time, id) > ($2::timestamptz, $3::uuid) AND create_time <= $4
 	ORDER BY create_time, id LIMIT $5`
 
 	selectForgotten = `SELECT tool, final_time FROM forgotten WHERE tool = ANY($1::text[])`
@@ -77,6 +77,10 @@ func (s *Store) Aged(ctx context.Context, q ledger.AgedQuery) (ledger.AgedPage, 
 		return ledger.AgedPage{}, err
 	}
 	defer done()
+	now, err := s.reading().time(ctx)
+	if err != nil {
+		return ledger.AgedPage{}, readError(step, err)
+	}
 	from := aged{}
 	next := selectFirstScope
 	var args []any
@@ -90,12 +94,12 @@ func (s *Store) Aged(ctx context.Context, q ledger.AgedQuery) (ledger.AgedPage, 
 		var scope pgtype.Int8
 		err := s.again(ctx, func() error { return s.pool.QueryRow(ctx, next, args...).Scan(&scope) })
 		if err != nil || !scope.Valid {
-			return ledger.AgedPage{}, readError(step, err)
+			return ledger.AgedPage{Now: now}, readError(step, err)
 		}
 		from = aged{scope: scope.Int64}
 	}
-	page := ledger.AgedPage{End: aged{scope: from.scope, id: lastID}.text()}
-	rows, err := query(ctx, s.reading(), collectAged, selectAged, from.scope, position(from.at), uuid(from.id), instant(q.Before), q.Limit)
+	page := ledger.AgedPage{Now: now, End: aged{scope: from.scope, id: lastID}.text()}
+	rows, err := query(ctx, s.reading(), collectAged, selectAged, from.scope, position(from.at), uuid(from.id), instant(now.Add(-q.Age)), q.Limit)
 	if err != nil {
 		return ledger.AgedPage{}, readError(step, err)
 	}

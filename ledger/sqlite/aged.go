@@ -14,7 +14,7 @@ import (
 const (
 	selectScopeAfter = `SELECT scope FROM operations WHERE scope > ? ORDER BY scope LIMIT 1`
 	selectAged       = `SELECT id, tool, record_version, state, custody, may_have_applied, needs_attention, create_time, final_time FROM operations
-	WHERE scope = ? AND (create_time, id) > (?, ?) AND create_time < ?
+	WHERE scope = ? AND (create_time, id) > (?, ?) AND create_time <= ?
 	ORDER BY create_time, id LIMIT ?`
 
 	selectForgotten = `SELECT final_time FROM forgotten WHERE tool = ?`
@@ -57,19 +57,19 @@ func (s *Store) Aged(ctx context.Context, q ledger.AgedQuery) (ledger.AgedPage, 
 		return ledger.AgedPage{}, err
 	}
 	defer done()
-	from := aged{ID: lastID}
+	now, from := s.now(), aged{ID: lastID}
 	if q.After != "" && json.Unmarshal([]byte(q.After), &from) != nil {
 		return ledger.AgedPage{}, errPlace
 	}
 	if from.ID == lastID { // no scope is empty
 		scopes, err := read(ctx, s, func(r *row) (string, error) { return r.text(), nil }, selectScopeAfter, string(from.Scope))
 		if err != nil || len(scopes) == 0 {
-			return ledger.AgedPage{}, readError(step, err)
+			return ledger.AgedPage{Now: now}, readError(step, err)
 		}
 		from = aged{Scope: []byte(scopes[0]), At: position(time.Time{})}
 	}
-	page := ledger.AgedPage{End: aged{Scope: from.Scope, ID: lastID}.text()}
-	rows, err := read(ctx, s, scanAged, selectAged, string(from.Scope), from.At, from.ID[:], instant(q.Before), int64(q.Limit))
+	page := ledger.AgedPage{Now: now, End: aged{Scope: from.Scope, ID: lastID}.text()}
+	rows, err := read(ctx, s, scanAged, selectAged, string(from.Scope), from.At, from.ID[:], instant(now.Add(-q.Age)), int64(q.Limit))
 	if err != nil {
 		return ledger.AgedPage{}, readError(step, err)
 	}
