@@ -36,6 +36,8 @@ type AgedPage struct {
 	Now time.Time
 	// End is where the next page begins; empty: there is none.
 	End string
+
+	jumps Jumps
 }
 
 // AgedOperation is what retention looks at.

@@ -3,6 +3,7 @@
 package ledger
 
 import (
+	"context"
 	"slices"
 	"time"
 )
@@ -44,12 +45,23 @@ const (
 	AgeingForgetKey
 )
 
-// Ageing says what may be done with an operation now, by the contract in force, and when to look again at one that is as it is, or of which the history is
+// Aged reads a page of what is old. What is done because of it is judged to the safe side of the jumps of the store's clock.
+func (l *Ledger) Aged(ctx context.Context, store AgedStore, q AgedQuery) (AgedPage, error) {
+	asked := l.clock.now()
+	page, err := store.Aged(ctx, q)
+	if err == nil {
+		page.jumps = l.clock.read(asked, page.Now)
+	}
+	return page, err
+}
+
+// Ageing says what may be done with an operation of the page, by the contract in force, and when to look again at one that is as it is, or of which the history is
 // forgotten: nothing more may be done before. What is unsettled, or contradicted, is left alone at any age, but that a RECEIVED operation that nobody wants any
 // more may expire.
-func (c Contract) Ageing(op *AgedOperation, now time.Time) (what Ageing, again time.Time) {
+func (p AgedPage) Ageing(op *AgedOperation, c Contract) (what Ageing, again time.Time) {
+	now := p.Now
 	over := func(since time.Time, window time.Duration, what Ageing) (Ageing, time.Time) {
-		if end := since.Add(window); now.Before(end) {
+		if end := since.Add(window + p.jumps.gained(since)); now.Before(end) {
 			return AgeingNothing, end
 		}
 		return what, now

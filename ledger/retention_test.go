@@ -58,14 +58,14 @@ func TestAgeing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			at := made.Add(tt.at)
-			got, again := tt.contract.Ageing(&tt.op, at)
+			got, again := ledger.AgedPage{Now: at}.Ageing(&tt.op, tt.contract)
 			if got != tt.want {
 				t.Errorf("got %d, want %d", got, tt.want)
 			}
 			if got == ledger.AgeingNothing && !again.After(at) {
 				t.Errorf("nothing is to be done, and it is looked at again %v later", again.Sub(at))
 			}
-			if before, _ := tt.contract.Ageing(&tt.op, again.Add(-time.Second)); again.After(at) && before != got {
+			if before, _ := (ledger.AgedPage{Now: again.Add(-time.Second)}).Ageing(&tt.op, tt.contract); again.After(at) && before != got {
 				t.Errorf("a second before it is looked at again it is %d, not %d", before, got)
 			}
 			if old := made.Add(tt.contract.Youngest()); tt.want != ledger.AgeingNothing && made.Add(tt.at).Before(old) {
@@ -268,5 +268,45 @@ func TestForgottenRelations(t *testing.T) {
 	}
 	if _, err := r.claim("new", "n1", uses); !errors.Is(err, ledger.ErrValidation) {
 		t.Errorf("a new key: %v", err)
+	}
+}
+
+// oldest is a store with one retired operation, whose clock the test sets.
+type oldest struct {
+	ledger.AgedStore
+	now time.Time
+	op  ledger.AgedOperation
+}
+
+func (o *oldest) Aged(context.Context, ledger.AgedQuery) (ledger.AgedPage, error) {
+	return ledger.AgedPage{Now: o.now, Operations: []ledger.AgedOperation{o.op}}, nil
+}
+
+// TestAgeingAfterAJump: where the store's clock was set forward, a window ends when as much time has really passed.
+func TestAgeingAfterAJump(t *testing.T) {
+	var elapsed time.Duration
+	l := ledger.New(&memoryStore{shelf: newShelf()}, declared{})
+	l.Watching(ledger.NewClock(func() time.Duration { return elapsed }, nil))
+	store := &oldest{now: shelfBegins, op: ledger.AgedOperation{State: ledger.Retired, CreateTime: shelfBegins, FinalTime: shelfBegins}}
+	c := ledger.DefaultContract("t")
+	c.RetainHistory, c.RetainTombstone = 40*time.Hour, 40*time.Hour
+	for _, step := range []struct {
+		elapsed, shown time.Duration
+		want           ledger.Ageing
+	}{
+		{0, 0, ledger.AgeingNothing},
+		{time.Hour, time.Hour, ledger.AgeingNothing},
+		{2 * time.Hour, 100 * time.Hour, ledger.AgeingNothing}, // set forward by 98 hours
+		{39 * time.Hour, 137 * time.Hour, ledger.AgeingNothing},
+		{41 * time.Hour, 139 * time.Hour, ledger.AgeingForgetKey},
+	} {
+		elapsed, store.now = step.elapsed, shelfBegins.Add(step.shown)
+		page, err := l.Aged(t.Context(), store, ledger.AgedQuery{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := page.Ageing(&page.Operations[0], c); got != step.want {
+			t.Errorf("after %v, with %v on the clock: got %d, want %d", step.elapsed, step.shown, got, step.want)
+		}
 	}
 }

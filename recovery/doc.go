@@ -5,7 +5,7 @@
 //
 // It guarantees:
 //
-//   - It assigns no state. What it wants is a command (BeginCheck, Reconcile, Regrant) that the ledger decides like anybody else's, and the number
+//   - It assigns no state. What it wants is a command (BeginCheck, Reconcile, Regrant, Inspect, Expire, Retire) that the ledger decides like anybody else's, and the number
 //     of a check fences what is answered too late.
 //   - No transaction is open while a target is asked, and of loops that find the same operation one asks.
 //   - What all loops on a store ask of a target is bounded by the contract's limits, by what the target itself wants (Retry-After), and by a breaker: these are
@@ -15,6 +15,8 @@
 //   - An operation that can't be dealt with delays only itself, and a tool that is slow or has a long backlog only its own operations.
 //   - A target can't lead it elsewhere: an [Asker] follows no redirect, connects to no address inside of the operator's network that is not
 //     listed, and reads and waits no more than it is allowed.
+//   - Retention ([Sweeper]) runs beside it: it asks the ledger to expire and retire what is old, and removes only what is retired. Batches are small, with as much
+//     time between them as they take; any number of sweepers may run on one store.
 //   - Logs and metrics have the tool and the operation's id; no address, key, header or answer.
 //
 // It depends on the core alone. What contracts say of targets it is given as [Probes].

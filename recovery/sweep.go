@@ -128,7 +128,7 @@ func (s *Sweeper) RunOnce(ctx context.Context) (Swept, error) {
 	for {
 		q.After = s.quiet.pass(q.After, time.Now())
 		began := time.Now()
-		page, err := s.store.Aged(ctx, q)
+		page, err := s.ledger.Aged(ctx, s.store, q)
 		if err != nil {
 			return all, err
 		}
@@ -156,7 +156,7 @@ func (s *Sweeper) sweep(ctx context.Context, page ledger.AgedPage, all *Swept) (
 		op := &page.Operations[i]
 		all.Looked++
 		c, _ := s.ledger.Contract(op.Tool)
-		what, next := c.Ageing(op, page.Now)
+		what, next := page.Ageing(op, c)
 		if next.Before(again) {
 			again = next
 		}

@@ -213,7 +213,6 @@ func (r *reader) contract(tool ledger.Tool, node *yaml.Node) Contract {
 // notYet are keys that are read, kept and part of the version, and on which this release does not act.
 var notYet = []string{
 	"recovery.probe.grpc", "recovery.inspect.grpc",
-	"retention.history", "retention.tombstone",
 }
 
 // unserved warns of what is declared and not acted on: whoever relies on it would be wrong without a word.
