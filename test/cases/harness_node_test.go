@@ -303,9 +303,12 @@ func (n *node) metric(t testing.TB, name string, labels ...string) float64 {
 	in.Buffer(nil, 1<<20)
 next:
 	for in.Scan() {
-		series, value, _ := strings.Cut(in.Text(), "} ")
-		metric, given, ok := strings.Cut(series, "{")
-		if !ok || metric != name {
+		series, value, labelled := strings.Cut(in.Text(), "} ")
+		if !labelled {
+			series, value, _ = strings.Cut(in.Text(), " ")
+		}
+		metric, given, _ := strings.Cut(series, "{")
+		if metric != name {
 			continue
 		}
 		for _, label := range labels {
