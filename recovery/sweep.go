@@ -32,8 +32,6 @@ const (
 	usualSweep = 10 * time.Minute
 	// sweepers are commands at a time: so many share a round trip and a commit.
 	sweepers = 8
-	// mostAway is how many operations of a page may find the store unavailable before the pass is given up: one of them may be damaged.
-	mostAway = 16
 	// restAtLeast is the pause after a batch, which otherwise is as long as the batch was: a sweep takes at most half of what one connection can.
 	restAtLeast = 10 * time.Millisecond
 )
@@ -195,21 +193,21 @@ func (s *Sweeper) sweep(ctx context.Context, page ledger.AgedPage, all *Swept) (
 // command expires and retires, some at a time. An operation that can't be dealt with delays no other one; a store that is away ends the pass.
 func (s *Sweeper) command(ctx context.Context, ops []ledger.AgedOperation, all *Swept) error {
 	var group sync.WaitGroup
-	var next, expired, retired, failed, away atomic.Int64
+	var next, expired, retired, failed atomic.Int64
+	var away atomic.Bool
 	for range min(sweepers, len(ops)) {
 		group.Go(func() {
-			for away.Load() <= mostAway && ctx.Err() == nil {
+			for !away.Load() && ctx.Err() == nil {
 				i := int(next.Add(1)) - 1
 				if i >= len(ops) {
 					return
 				}
 				switch state, err := s.one(ctx, &ops[i]); {
 				case errors.Is(err, ledger.ErrOperationNotFound): // another one was faster
+				case errors.Is(err, ledger.ErrStoreUnavailable) && !errors.Is(err, ledger.ErrDamaged):
+					away.Store(true)
 				case err != nil:
 					failed.Add(1)
-					if errors.Is(err, ledger.ErrStoreUnavailable) {
-						away.Add(1)
-					}
 					s.log.Warn("an old operation could not be expired or retired", attrTool, string(ops[i].Tool), attrOperation, ops[i].ID.String(), "reason", reason(err))
 				case state == ledger.Retired:
 					retired.Add(1)
@@ -221,7 +219,7 @@ func (s *Sweeper) command(ctx context.Context, ops []ledger.AgedOperation, all *
 	}
 	group.Wait()
 	all.Expired, all.Retired, all.Failed = all.Expired+int(expired.Load()), all.Retired+int(retired.Load()), all.Failed+int(failed.Load())
-	if away.Load() > mostAway {
+	if away.Load() {
 		return ledger.ErrStoreUnavailable
 	}
 	return ctx.Err()

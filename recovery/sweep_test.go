@@ -27,8 +27,9 @@ func newOldSite(t *testing.T) *site {
 	c.RetryWindow, c.RetainCompleted, c.RetainHistory, c.RetainTombstone = 24*time.Hour, 48*time.Hour, 72*time.Hour, 96*time.Hour
 	s.contracts["old"] = c
 	begin := time.Now().Truncate(time.Second)
+	s.path = filepath.Join(t.TempDir(), "ledger.db")
 	var err error
-	s.store, err = sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "ledger.db"), sqlite.Options{
+	s.store, err = sqlite.Open(t.Context(), s.path, sqlite.Options{
 		Now: func(time.Time) time.Time { return begin.Add(time.Duration(s.ahead.Load())) },
 	})
 	if err != nil {
@@ -291,4 +292,18 @@ func TestSweepGoesOnAfterAFailure(t *testing.T) {
 	}
 	store.pages = 100
 	wantSwept(t, w, Swept{Retired: 10})
+}
+
+// TestSweepPassesWhatIsDamaged: it is counted, and everything else is dealt with.
+func TestSweepPassesWhatIsDamaged(t *testing.T) {
+	s := newOldSite(t)
+	for i := range 3 {
+		id := s.granted(t, "old")
+		s.report(t, id, completes)
+		if i == 1 {
+			s.damage(t, id)
+		}
+	}
+	s.advance(48 * time.Hour)
+	wantSwept(t, s.sweeper(t, SweepOptions{Batch: 2}), Swept{Retired: 2, Failed: 1})
 }
