@@ -13,6 +13,8 @@ import (
 // gate is a tool's record in the store: what all loops together ask its target, and when. It is changed by pass alone, by the store's clock.
 type gate struct {
 	Version int `json:"version"`
+	// Seen is when it was last changed. A clock that shows less has been set back.
+	Seen time.Time `json:"seen,omitzero"`
 	// Turns of those who ask now, or may. One whose holder has died ends by itself.
 	Turns []slot `json:"turns,omitempty"`
 	// Next is from when on the next turn may begin, as the pace wants it.
@@ -128,7 +130,7 @@ const (
 // pass decides what a gate lets through, and reports whether it has changed. Given the same wish again it gives the same turns.
 func (g *gate) pass(now time.Time, w wish) (given, bool) {
 	var out given
-	changed := false
+	changed := g.windBack(now)
 	for _, e := range w.ended {
 		i := slices.IndexFunc(g.Turns, func(s slot) bool { return s.ID == e.id })
 		if i < 0 { // it has been given back, or has ended by itself
@@ -162,7 +164,27 @@ func (g *gate) pass(now time.Time, w wish) (given, bool) {
 		}
 		break
 	}
+	if changed {
+		g.Seen = now
+	}
 	return out, changed
+}
+
+// windBack keeps what is left of all times where the store's clock was set back: else nobody would be asked before it shows them again.
+func (g *gate) windBack(now time.Time) bool {
+	by := g.Seen.Sub(now)
+	if by <= 0 {
+		return false
+	}
+	for i := range g.Turns {
+		g.Turns[i].Until = g.Turns[i].Until.Add(-by)
+	}
+	for _, t := range []*time.Time{&g.Next, &g.OpenUntil, &g.LeftUntil} {
+		if !t.IsZero() {
+			*t = t.Add(-by)
+		}
+	}
+	return true
 }
 
 // closed is until when nothing is asked.

@@ -308,3 +308,36 @@ func TestAGateUnderRandomLoops(t *testing.T) {
 		}
 	}
 }
+
+// A clock that is set back makes nobody wait longer than what was noted before: the pace, the breaker, a target's wish, the turns of the dead.
+func TestAGateWhoseClockIsSetBack(t *testing.T) {
+	const by = 10 * time.Hour
+	for name, c := range map[string]struct {
+		before func(d *door)
+		after  time.Duration
+		full   bool
+	}{
+		"pace":    {func(d *door) { d.end(answered, 0, d.one()) }, 10 * time.Second, false},
+		"breaker": {func(d *door) { d.wish.apart = 0; fail(d, failuresInARow) }, firstOpen, false},
+		"a wish":  {func(d *door) { d.end(throttled, time.Minute, d.one()) }, time.Minute, false},
+		"turns":   {func(d *door) { d.wish.apart = 0; d.ask(4) }, 30 * time.Second, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDoor(t)
+			d.wish.apart = 10 * time.Second
+			c.before(d)
+			d.now = d.now.Add(-by)
+			d.none(c.after, c.full)
+			d.now = d.now.Add(c.after / 2)
+			d.none(c.after-c.after/2, c.full) // and it goes on
+			d.now = d.now.Add(c.after - c.after/2)
+			d.one()
+		})
+	}
+}
+
+func fail(d *door, times int) {
+	for range times {
+		d.end(failed, 0, d.one())
+	}
+}
