@@ -164,6 +164,10 @@ type Inspect struct {
 	Actor   Actor
 	Outcome Inspection
 	Current ResourceRef
+	// Sequence of the operation before the target was asked: what was seen before somebody has moved it says nothing. 0: it is not said.
+	Sequence uint64
+	// Asked is the store's time before the target was asked, from which on the look grows old; zero: now.
+	Asked time.Time
 }
 
 // Inspection says how a resource stands compared with what the original left.

@@ -307,15 +307,24 @@ func (d *decision) giveUp() {
 // inspect judges whether a resource is as the original left it, before a compensation goes out.
 func (d *decision) inspect(i Inspect) (Answer, error) {
 	n := &d.next
-	if n.State != Received || n.Custody != Automation || !d.needsInspection() || d.reserved() ||
+	moved := i.Sequence != 0 && i.Sequence != n.Sequence
+	if n.State != Received || n.Custody != Automation || !d.needsInspection() || d.reserved() || moved ||
 		n.NextCheckTime.IsZero() || n.NextCheckTime.After(d.now) {
 		return Answer{}, nil
 	}
-	switch i.Outcome {
+	asked := d.now
+	if !i.Asked.IsZero() {
+		asked = earliest(i.Asked, d.now)
+	}
+	outcome, fresh := i.Outcome, asked.Add(d.c.FreshFor)
+	if outcome == InspectUnchanged && !d.open(fresh, asked) { // it may have been changed since
+		outcome = InspectIndeterminate
+	}
+	switch outcome {
 	case InspectUnchanged:
 		current := i.Current
 		n.Detail.Precondition = &current
-		n.Detail.ClearedUntil = d.now.Add(d.c.FreshFor)
+		n.Detail.ClearedUntil = fresh
 		n.Detail.Retries = 0
 		n.NextCheckTime = n.Detail.ClearedUntil // unclaimed until then: looked at again
 		d.record(EventCleared, true, nil, "")

@@ -60,8 +60,8 @@ func (l *Loop) deal(ctx context.Context, id ledger.OperationID, tool ledger.Tool
 		answer := l.do(ctx, &d, "", func(*ledger.Operation, ledger.Contract) (ledger.Command, error) {
 			return ledger.Regrant{Actor: loop}, nil
 		})
-		if waitsForInspection(answer.Operation) {
-			l.inspect(ctx, &d, answer.Operation)
+		if waitsForInspection(answer) {
+			l.inspect(ctx, &d, answer)
 		}
 		return d
 	}
@@ -76,8 +76,8 @@ func (l *Loop) deal(ctx context.Context, id ledger.OperationID, tool ledger.Tool
 		timeout = c.CheckTimeout
 		return ledger.BeginCheck{CommandID: begin, Actor: loop}, nil
 	})
-	if waitsForInspection(answer.Operation) {
-		l.inspect(ctx, &d, answer.Operation)
+	if waitsForInspection(answer) {
+		l.inspect(ctx, &d, answer)
 		return d
 	}
 	if answer.CheckNumber == 0 || probe == nil || with == nil { // with a contract that has changed just now its lease ends, and it is found again
@@ -116,13 +116,21 @@ func (l *Loop) deal(ctx context.Context, id ledger.OperationID, tool ledger.Tool
 
 // ask a target. It is cut off, and taken, when the operation is not the check's any more: a person has it, or it was settled.
 func (l *Loop) ask(ctx context.Context, probe Probe, op *ledger.Operation, timeout time.Duration) (v Verdict, taken bool) {
+	moved := func(now *ledger.Operation) bool {
+		return now.Custody != ledger.Automation || now.State.Final() || now.Check.Number != op.Check.Number
+	}
+	taken = l.untilMoved(ctx, op.ID, timeout, moved, func(ctx context.Context) { v = probe.Ask(ctx, op) })
+	return v, taken
+}
+
+// untilMoved does something within a time, cuts it off when an operation has moved, and reports whether it has.
+func (l *Loop) untilMoved(ctx context.Context, id ledger.OperationID, timeout time.Duration, moved func(*ledger.Operation) bool, do func(context.Context)) (taken bool) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	var watch sync.WaitGroup
 	watch.Go(func() {
-		l.ledger.Watch(ctx, op.ID, l.interval, func(ctx context.Context) bool {
-			now, _, err := l.ledger.Look(ctx, op.ID, func(*ledger.Operation) error { return nil })
-			taken = err == nil && (now.Custody != ledger.Automation || now.State.Final() || now.Check.Number != op.Check.Number)
-			if taken {
+		l.ledger.Watch(ctx, id, l.interval, func(ctx context.Context) bool {
+			now, _, err := l.ledger.Look(ctx, id, func(*ledger.Operation) error { return nil })
+			if taken = err == nil && moved(&now); taken {
 				cancel()
 			}
 			return taken
@@ -130,7 +138,7 @@ func (l *Loop) ask(ctx context.Context, probe Probe, op *ledger.Operation, timeo
 	})
 	defer watch.Wait()
 	defer cancel()
-	v = probe.Ask(ctx, op)
+	do(ctx)
 	return // taken is known when nobody watches any more
 }
 

@@ -17,18 +17,21 @@ type Inspector interface {
 }
 
 // waitsForInspection: a compensation that nobody may claim before its original's target has been asked.
-func waitsForInspection(op *ledger.Operation) bool {
-	return op != nil && op.State == ledger.Received && op.Custody == ledger.Automation && !op.Compensates.IsZero() && !op.NextCheckTime.IsZero()
+func waitsForInspection(answer ledger.Answer) bool {
+	op := answer.Operation
+	return op != nil && op.State == ledger.Received && op.Custody == ledger.Automation && !op.Compensates.IsZero() &&
+		!op.NextCheckTime.IsZero() && !op.NextCheckTime.After(answer.Now)
 }
 
-// inspect asks how the resource stands that a compensation would undo. The ledger decides whether that still matters.
-func (l *Loop) inspect(ctx context.Context, d *Done, compensation *ledger.Operation) {
+// inspect asks how the resource stands that a compensation would undo, as that was found. The ledger decides whether it still matters.
+func (l *Loop) inspect(ctx context.Context, d *Done, found ledger.Answer) {
+	compensation := found.Operation
 	original, _, err := l.ledger.Look(ctx, compensation.Compensates, func(*ledger.Operation) error { return nil })
 	if err != nil && !errors.Is(err, ledger.ErrOperationNotFound) {
 		d.Err = err
 		return
 	}
-	finding := ledger.Inspect{Actor: loop, Outcome: ledger.InspectNoVersion}
+	finding := ledger.Inspect{Actor: loop, Outcome: ledger.InspectNoVersion, Sequence: compensation.Sequence, Asked: found.Now}
 	if inspector := l.probes.Inspector(original.Tool); err == nil && inspector != nil && original.Result != nil {
 		back, ok := l.borrow(ctx, original.Tool)
 		if !ok { // it stays due
@@ -36,15 +39,18 @@ func (l *Loop) inspect(ctx context.Context, d *Done, compensation *ledger.Operat
 			return
 		}
 		c, _ := l.ledger.Contract(original.Tool)
-		asked, cancel := context.WithTimeout(ctx, c.CheckTimeout)
-		defer cancel()
 		var why string
-		finding.Outcome, finding.Current, why = inspector.Inspect(asked, &original)
+		taken := l.untilMoved(ctx, d.ID, c.CheckTimeout, func(now *ledger.Operation) bool { return now.Sequence != compensation.Sequence }, func(ctx context.Context) {
+			finding.Outcome, finding.Current, why = inspector.Inspect(ctx, &original)
+		})
 		how := answered
 		if finding.Outcome == ledger.InspectIndeterminate {
 			how = unused // it is not said whether the target has answered
 		}
 		back(how)
+		if taken && finding.Outcome == ledger.InspectIndeterminate { // cut off
+			return
+		}
 		l.inspected(*d, finding.Outcome, why)
 	}
 	l.do(ctx, d, "", func(*ledger.Operation, ledger.Contract) (ledger.Command, error) { return finding, nil })

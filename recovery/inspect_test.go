@@ -5,6 +5,7 @@ package recovery
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -208,5 +209,54 @@ func TestALookAtAResourceHasItsTurn(t *testing.T) {
 	}
 	if all, err := Standings(t.Context(), s.store); err != nil || all["charge"] != (Standing{}) {
 		t.Errorf("after that the gate stands at %+v, %v", all["charge"], err)
+	}
+}
+
+// What has been seen before somebody else moved the operation, or long ago, does not clear it.
+func TestAnOldLookAtAResourceClearsNothing(t *testing.T) {
+	person := ledger.Actor{Kind: ledger.ActorPerson, Name: "ops"}
+	for name, meanwhile := range map[string]func(t *testing.T, s *site, id ledger.OperationID){
+		"a person has had it meanwhile": func(t *testing.T, s *site, id ledger.OperationID) {
+			for n, command := range []func(version uint64) ledger.Command{
+				func(version uint64) ledger.Command {
+					return ledger.TakeOver{CommandID: "1", Actor: person, ExpectedVersion: version, Reason: "r"}
+				},
+				func(version uint64) ledger.Command {
+					return ledger.HandBack{CommandID: "2", Actor: person, ExpectedVersion: version, Reason: "r"}
+				},
+			} {
+				_, err := s.Do(t.Context(), id, fmt.Sprint(n+1), func(op *ledger.Operation, _ ledger.Contract) (ledger.Command, error) {
+					return command(op.Version), nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		},
+		"it took long to tell": func(_ *testing.T, s *site, _ ledger.OperationID) { s.advance(31 * time.Second) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			original := s.settled(t, "charge")
+			answer, err := s.undo(t, "refund", original, "k")
+			if err != nil || answer.Wait.Reason != ledger.ResourceCheck {
+				t.Fatalf("before the look: %v, %v", answer.Wait.Reason, err)
+			}
+			id := answer.Operation.ID
+			target := &looking{tool: "charge", look: func(o *ledger.Operation) (ledger.Inspection, ledger.ResourceRef) {
+				meanwhile(t, s, id)
+				return ledger.InspectUnchanged, o.Result.Resource
+			}}
+			l, err := New(s.Ledger, s.store, target, s.ring, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := l.RunOnce(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if answer, err := s.undo(t, "refund", original, "k"); err != nil || answer.Wait.Reason != ledger.ResourceCheck {
+				t.Errorf("after a look that is old: %v %v, %v", answer.Outcome, answer.Wait.Reason, err)
+			}
+		})
 	}
 }
