@@ -184,11 +184,17 @@ func (l *Loop) knocked(k knock) {
 // spread is a wait, give or take a fifth: that of many is not over at once.
 func spread(d time.Duration) time.Duration { return d - d/5 + mathrand.N(2*d/5+1) }
 
-// borrow takes a turn to ask a tool's target about something else than its own operations, if one is to be had now. back gives it back.
-func (l *Loop) borrow(ctx context.Context, tool ledger.Tool) (back func(outcome), ok bool) {
+// borrow takes a turn to ask a tool's target about something else than its own operations, if one is to be had now. back gives it back; nil: there was
+// none, and there is none for that time.
+func (l *Loop) borrow(ctx context.Context, tool ledger.Tool) (back func(outcome), again time.Duration) {
 	k := l.knock(ctx, tool, l.wish(tool, 1))
-	if k.err != nil || len(k.given.turns) == 0 {
-		return nil, false
+	switch {
+	case k.err != nil:
+		return nil, leftFor
+	case len(k.given.turns) == 0 && k.given.full: // others may give theirs back at any time
+		return nil, 0
+	case len(k.given.turns) == 0:
+		return nil, k.given.again
 	}
 	turn := k.given.turns[0]
 	back = func(how outcome) {
@@ -198,9 +204,9 @@ func (l *Loop) borrow(ctx context.Context, tool ledger.Tool) (back func(outcome)
 	}
 	if !until(ctx, time.Now().Add(turn.wait)) {
 		back(unused)
-		return nil, false
+		return nil, 0
 	}
-	return back, true
+	return back, 0
 }
 
 // asking reports whether a gate is being asked.

@@ -35,6 +35,9 @@ type Done struct {
 	with  *pass
 	how   outcome
 	after time.Duration
+	// turned away: no turn was to be had to look at a resource, and there is none for that time.
+	turned bool
+	again  time.Duration
 }
 
 // loop is who asks for what the loop does.

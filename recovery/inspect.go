@@ -33,9 +33,9 @@ func (l *Loop) inspect(ctx context.Context, d *Done, found ledger.Answer) {
 	}
 	finding := ledger.Inspect{Actor: loop, Outcome: ledger.InspectNoVersion, Sequence: compensation.Sequence, Asked: found.Now}
 	if inspector := l.probes.Inspector(original.Tool); err == nil && inspector != nil && original.Result != nil {
-		back, ok := l.borrow(ctx, original.Tool)
-		if !ok { // it stays due
-			d.Left = true
+		back, again := l.borrow(ctx, original.Tool)
+		if back == nil { // it stays due
+			d.Left, d.turned, d.again = true, true, again
 			return
 		}
 		c, _ := l.ledger.Contract(original.Tool)

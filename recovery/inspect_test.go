@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -258,5 +259,34 @@ func TestAnOldLookAtAResourceClearsNothing(t *testing.T) {
 				t.Errorf("after a look that is old: %v %v, %v", answer.Outcome, answer.Wait.Reason, err)
 			}
 		})
+	}
+}
+
+// A look that finds no turn free is tried again when there may be one: many of them are done at the pace of the target.
+func TestLooksAtResourcesWaitForTheirTurns(t *testing.T) {
+	s := newSite(t)
+	s.limited("charge", 1, 50)
+	const many = 6
+	for n := range many {
+		if answer, err := s.undo(t, "refund", s.settled(t, "charge"), fmt.Sprint(n)); err != nil || answer.Wait.Reason != ledger.ResourceCheck {
+			t.Fatalf("%v, %v", answer.Wait.Reason, err)
+		}
+	}
+	var now, most, looks atomic.Int64
+	target := &looking{tool: "charge", look: func(o *ledger.Operation) (ledger.Inspection, ledger.ResourceRef) {
+		most.Store(max(most.Load(), now.Add(1)))
+		defer now.Add(-1)
+		until(t.Context(), time.Now().Add(2*time.Millisecond))
+		looks.Add(1)
+		return ledger.InspectUnchanged, o.Result.Resource
+	}}
+	l, err := New(s.Ledger, s.store, target, s.ring, Options{Interval: 5 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	running(t, func() bool { return looks.Load() >= many && now.Load() == 0 }, l) // bounded: fewer than three times leftFor
+	if took := time.Since(began); took < (many-1)*20*time.Millisecond-ahead || looks.Load() != many || most.Load() != 1 {
+		t.Errorf("%d looks took %v, at 50 per second; at most %d at a time", looks.Load(), took, most.Load())
 	}
 }

@@ -379,6 +379,8 @@ func (l *Loop) fail(d Done) {
 	case d.Err != nil:
 		l.putOff.failed(d.ID, time.Now())
 		l.log.Warn("a due operation could not be dealt with; it is put off", attrTool, string(d.Tool), attrOperation, d.ID.String(), "reason", reason(d.Err))
+	case d.turned:
+		l.putOff.turned(d.ID, d.again, time.Now())
 	case d.Left:
 		l.putOff.left(d.ID, time.Now())
 	default:

@@ -43,6 +43,13 @@ func (p *putOff) failed(id ledger.OperationID, now time.Time) {
 	p.note(id, delay{now.Add(wait), d.failed + 1})
 }
 
+// turned away at a target, for so long at least: it is tried again soon, and less and less often while others are faster.
+func (p *putOff) turned(id ledger.OperationID, after time.Duration, now time.Time) {
+	d := p.ids[id]
+	wait := max(spread(grown(firstRefused, d.failed+1, longestRefused)), min(after, leftFor))
+	p.note(id, delay{now.Add(wait), d.failed + 1})
+}
+
 func (p *putOff) left(id ledger.OperationID, now time.Time) {
 	p.note(id, delay{until: now.Add(leftFor)})
 }
