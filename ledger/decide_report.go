@@ -55,6 +55,8 @@ func (d *decision) startGuards() error {
 	switch {
 	case err != nil:
 		return err
+	case wait.Reason == 0 && d.needsInspection() && !d.next.Grant.UsedWaiver:
+		return &Refusal{Err: ErrBlocked, Reason: ResourceCheck} // when the reservation has lapsed, the resource is looked at again
 	case wait.Reason == 0:
 		return nil
 	case wait.Reason == ToolPaused:

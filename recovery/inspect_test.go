@@ -56,12 +56,20 @@ func (s *site) settled(t *testing.T, tool ledger.Tool) ledger.OperationID {
 // undo claims a compensation of the original.
 func (s *site) undo(t *testing.T, tool ledger.Tool, original ledger.OperationID, key string) (ledger.Answer, error) {
 	t.Helper()
-	claim := ledger.Claim{
+	return s.claim(t, s.compensation(tool, original, key))
+}
+
+func (s *site) compensation(tool ledger.Tool, original ledger.OperationID, key string) ledger.Claim {
+	return ledger.Claim{
 		Key:     ledger.Key{Scope: "s", Tool: tool, Task: "undo", Key: key},
 		ClaimID: ledger.ClaimID(uuid.NewString()), WorkerID: "w", Actor: ledger.Actor{Kind: ledger.ActorWorker, Name: "w"}, ToolAllowed: true,
 		IntentTime: time.Now().Add(time.Duration(s.ahead.Load())), Compensates: original,
 	}
-	c, _ := s.contracts.Contract(tool)
+}
+
+func (s *site) claim(t *testing.T, claim ledger.Claim) (ledger.Answer, error) {
+	t.Helper()
+	c, _ := s.contracts.Contract(claim.Key.Tool)
 	request, err := fingerprint.NewRequest(s.ring, claim, c, []byte(`{"amount":5}`))
 	if err != nil {
 		t.Fatal(err)
@@ -288,5 +296,51 @@ func TestLooksAtResourcesWaitForTheirTurns(t *testing.T) {
 	running(t, func() bool { return looks.Load() >= many && now.Load() == 0 }, l) // bounded: fewer than three times leftFor
 	if took := time.Since(began); took < (many-1)*20*time.Millisecond-ahead || looks.Load() != many || most.Load() != 1 {
 		t.Errorf("%d looks took %v, at 50 per second; at most %d at a time", looks.Load(), took, most.Load())
+	}
+}
+
+// A reservation outlives the look that it was given by; what is sent under it has to be as fresh as any other.
+func TestAReservationDoesNotKeepALookFresh(t *testing.T) {
+	s := newSite(t)
+	c := s.contracts["refund"]
+	c.LeaseDefault, c.LeaseMax, c.LeaseTotal, c.FreshFor = time.Minute, time.Minute, time.Minute, 10*time.Second
+	s.contracts["refund"] = c
+	original := s.settled(t, "charge")
+	target := &looking{tool: "charge", look: func(o *ledger.Operation) (ledger.Inspection, ledger.ResourceRef) {
+		return ledger.InspectUnchanged, o.Result.Resource
+	}}
+	l, err := New(s.Ledger, s.store, target, s.ring, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	claim := s.compensation("refund", original, "k")
+	claim.Reserve = true
+	if _, err := s.claim(t, claim); err != nil {
+		t.Fatal(err)
+	}
+	once(t, l)
+	answer, err := s.claim(t, claim)
+	if err != nil || answer.Outcome != ledger.OutcomeGranted {
+		t.Fatalf("%v, %v", answer.Outcome, err)
+	}
+	start := func() error {
+		_, err := s.Start(t.Context(), answer.Operation.ID, claim.ClaimID, func(*ledger.Operation, ledger.Contract) (ledger.Command, error) {
+			return ledger.Start{ClaimID: claim.ClaimID, Actor: claim.Actor, ToolAllowed: true}, nil
+		})
+		return err
+	}
+	s.advance(11 * time.Second)
+	var refused *ledger.Refusal
+	if err := start(); !errors.As(err, &refused) || !errors.Is(err, ledger.ErrBlocked) || refused.Reason != ledger.ResourceCheck {
+		t.Errorf("started on an old look: %v", err)
+	}
+	s.advance(time.Minute)
+	once(t, l)
+	claim.ClaimID = ledger.ClaimID(uuid.NewString())
+	if answer, err := s.claim(t, claim); err != nil || answer.Outcome != ledger.OutcomeGranted || target.looks != 2 {
+		t.Errorf("after another look: %v %v, %v, %d looks", answer.Outcome, answer.Wait.Reason, err, target.looks)
+	}
+	if err := start(); err != nil {
+		t.Errorf("at once: %v", err)
 	}
 }
