@@ -67,16 +67,17 @@ func (a Allowed) permits(addr netip.Addr) bool {
 	return addr.IsGlobalUnicast() && !addr.IsPrivate() && !slices.ContainsFunc(inside, contains)
 }
 
-var errPlace = errors.New("the address is not allowed")
+// ErrPlace is why an address was not connected to.
+var ErrPlace = errors.New("the address is not allowed")
 
-// dial connects. The address is judged when it is connected to, after the name was resolved: what a name resolved to before says nothing.
-func (a Allowed) dial(ctx context.Context, network, address string) (net.Conn, error) {
+// Dial connects. The address is judged when it is connected to, after the name was resolved: what a name resolved to before says nothing.
+func (a Allowed) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: 10 * time.Second}
 	if host, _, err := net.SplitHostPort(address); err != nil || !slices.Contains(a.hosts, host) {
 		dialer.Control = func(_, address string, _ syscall.RawConn) error {
 			to, err := netip.ParseAddrPort(address)
 			if err != nil || !a.permits(to.Addr()) {
-				return errPlace
+				return ErrPlace
 			}
 			return nil
 		}

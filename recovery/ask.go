@@ -94,7 +94,7 @@ func NewAsker(o AskerOptions) *Asker {
 	a.client = &http.Client{
 		Transport: &http.Transport{
 			Proxy:                  nil, // a proxy would choose the address
-			DialContext:            o.Allowed.dial,
+			DialContext:            o.Allowed.Dial,
 			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.RootCAs},
 			ForceAttemptHTTP2:      true,
 			DisableCompression:     true, // a short body stays short
@@ -172,7 +172,7 @@ func why(ctx context.Context, err error, reached bool) *Unasked {
 	var certificate *tls.CertificateVerificationError
 	var record tls.RecordHeaderError
 	switch {
-	case errors.Is(err, errPlace):
+	case errors.Is(err, ErrPlace):
 		return unaskedPlace
 	case errors.As(err, &certificate), errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
 		return unaskedTLS

@@ -192,6 +192,12 @@ func (c Config) validateRecover() error {
 	if c.Secrets == "" {
 		faults = append(faults, ruleError("secrets", "is required: what is found at a target is compared by the digests of requests"))
 	}
+	identity := []struct{ setting, value string }{{"tls-cert", c.TLSCert}, {"tls-key", c.TLSKey}, {"tls-ca", c.TLSCA}}
+	for _, part := range identity {
+		if part.value == "" && c.TLSCert+c.TLSKey+c.TLSCA != "" {
+			faults = append(faults, ruleError(part.setting, "is required with the other two of tls-cert, tls-key and tls-ca, which services of tools' owners are shown"))
+		}
+	}
 	return errors.Join(faults...)
 }
 

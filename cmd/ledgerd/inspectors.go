@@ -13,10 +13,14 @@ import (
 // Inspector is nil for tools whose targets can't be asked for the version of a resource.
 func (p probes) Inspector(tool ledger.Tool) recovery.Inspector {
 	c, ok := p.contracts.Declared(tool)
-	if !ok || c.Inspect == nil || c.Inspect.HTTP == nil {
+	switch {
+	case !ok || c.Inspect == nil:
 		return nil
+	case c.Inspect.HTTP != nil:
+		return httpInspector{c.Inspect.HTTP, p.asker}
+	default:
+		return ownerInspector{c.Inspect.GRPC, p.owners}
 	}
-	return httpInspector{c.Inspect.HTTP, p.asker}
 }
 
 // httpInspector asks by the contract's question.

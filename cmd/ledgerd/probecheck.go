@@ -10,8 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/opsledger/opsledger/authz"
 	"github.com/opsledger/opsledger/ledger"
 	"github.com/opsledger/opsledger/ledger/contract"
+	"github.com/opsledger/opsledger/ledger/rpc"
 	"github.com/opsledger/opsledger/recovery"
 )
 
@@ -33,7 +35,7 @@ func (p program) probeCheckCommand() *cobra.Command {
 			"  ledgerd probe check tickets.create --downstream-key 0f9c... --attribute queue=ops",
 		Args: cobra.ArbitraryArgs,
 	}
-	s.bind(cmd.Flags(), "contracts", "probe-allow")
+	s.bind(cmd.Flags(), "contracts", "probe-allow", "tls-cert", "tls-key", "tls-ca")
 	cmd.Flags().StringVar(&trial.DownstreamKey, "downstream-key", "", "the `KEY` to ask about")
 	cmd.Flags().StringToStringVar(&trial.Attributes, "attribute", nil, "target attributes that the address needs, `NAME=VALUE`")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -58,8 +60,13 @@ func (p program) checkProbe(ctx context.Context, c Config, tool ledger.Tool, tri
 		return usageError{c.named(err)}
 	}
 	of, ok := declared.Declared(tool)
-	if !ok || of.Probe == nil || of.Probe.HTTP == nil {
-		return usageError{errors.New("the tool has no contract with recovery.probe.http")}
+	if !ok || of.Probe == nil || of.Probe.External {
+		return usageError{errors.New("the tool has no contract with recovery.probe.http or recovery.probe.grpc")}
+	}
+	ctx, cancel := context.WithTimeout(ctx, of.CheckTimeout)
+	defer cancel()
+	if of.Probe.GRPC != "" {
+		return p.checkOwner(ctx, c, of, allowed, trial)
 	}
 	query := of.Probe.HTTP
 	url, err := query.TrialURL(trial)
@@ -70,8 +77,6 @@ func (p program) checkProbe(ctx context.Context, c Config, tool ledger.Tool, tri
 	for _, header := range query.Headers() {
 		question.Headers = append(question.Headers, recovery.Header(header))
 	}
-	ctx, cancel := context.WithTimeout(ctx, of.CheckTimeout)
-	defer cancel()
 	answer, unasked := recovery.NewAsker(recovery.AskerOptions{Allowed: allowed, MaxBody: contract.MaxBody}).Get(ctx, question)
 	if unasked != nil {
 		return fmt.Errorf("the target could not be asked: %w", unasked)
@@ -82,13 +87,39 @@ func (p program) checkProbe(ctx context.Context, c Config, tool ledger.Tool, tri
 	for _, s := range said {
 		fmt.Fprintf(out, "%s\t%s\n", s.Expression, s.Value)
 	}
-	word := verdict.Evidence.Finding.String()
-	if verdict.Evidence.Finding == ledger.Indeterminate {
-		word += " (" + verdict.Evidence.Cause.String() + ")"
+	fmt.Fprintf(out, "verdict\t%s\n", wordOf(verdict.Evidence))
+	return out.Flush()
+}
+
+// checkOwner asks the service of the tool's owner.
+func (p program) checkOwner(ctx context.Context, c Config, of contract.Contract, allowed recovery.Allowed, trial contract.Trial) error {
+	services := &owners{allowed: allowed}
+	defer services.close()
+	if c.TLSCert != "" {
+		material, err := authz.NewMaterialReloader(authz.Files{Cert: c.TLSCert, Key: c.TLSKey, CA: c.TLSCA}, p.now, nil)
+		if err != nil {
+			return usageError{c.named(err)}
+		}
+		services.material = material
 	}
-	if verdict.Evidence.Final {
+	verdict := ownerProbe{of.Probe.GRPC, services, of.Contract}.ask(ctx, rpc.Question{
+		Tool: of.Tool, DownstreamKey: trial.DownstreamKey, Attributes: trial.Attributes,
+	})
+	if verdict.Why != "" {
+		return fmt.Errorf("the target could not be asked: %s", verdict.Why)
+	}
+	_, err := fmt.Fprintf(p.stdout, "verdict  %s\n", wordOf(verdict.Evidence))
+	return err
+}
+
+// wordOf evidence, in the words of its contract.
+func wordOf(e ledger.Evidence) string {
+	word := e.Finding.String()
+	if e.Finding == ledger.Indeterminate {
+		word += " (" + e.Cause.String() + ")"
+	}
+	if e.Final {
 		word += " (final)"
 	}
-	fmt.Fprintf(out, "verdict\t%s\n", word)
-	return out.Flush()
+	return word
 }

@@ -14,15 +14,20 @@ import (
 type probes struct {
 	contracts contracts
 	asker     *recovery.Asker
+	owners    *owners
 }
 
-// Probe is nil for tools whose targets somebody else asks (external), and for what this release does not ask.
+// Probe is nil for tools whose targets somebody else asks (external).
 func (p probes) Probe(tool ledger.Tool) recovery.Probe {
 	c, ok := p.contracts.Declared(tool)
-	if !ok || c.Method != ledger.MethodProbe || c.Probe == nil || c.Probe.HTTP == nil {
+	switch {
+	case !ok || c.Method != ledger.MethodProbe || c.Probe == nil || c.Probe.External:
 		return nil
+	case c.Probe.HTTP != nil:
+		return httpProbe{c.Probe.HTTP, p.asker}
+	default:
+		return ownerProbe{c.Probe.GRPC, p.owners, c.Contract}
 	}
-	return httpProbe{c.Probe.HTTP, p.asker}
 }
 
 // httpProbe asks by the contract's query.

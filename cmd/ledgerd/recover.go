@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/opsledger/opsledger/authz"
 	"github.com/opsledger/opsledger/ledger"
 	"github.com/opsledger/opsledger/ledger/contract"
 	"github.com/opsledger/opsledger/recovery"
@@ -29,6 +30,7 @@ const (
 type recoverer struct {
 	loop   *recovery.Loop
 	sweep  *recovery.Sweeper
+	owners *owners
 	begin  context.Context // while it may take operations
 	cancel context.CancelFunc
 	ended  chan struct{}
@@ -44,7 +46,8 @@ func newRecoverer(p parts, l *ledger.Ledger) (*recoverer, error) {
 		return nil, ruleError("probe-allow", err.Error())
 	}
 	asker := recovery.NewAsker(recovery.AskerOptions{Allowed: allowed, MaxBody: contract.MaxBody})
-	loop, err := recovery.New(l, p.store, probes{p.contracts, asker}, p.ring, recovery.Options{
+	services := &owners{material: p.material, allowed: allowed}
+	loop, err := recovery.New(l, p.store, probes{p.contracts, asker, services}, p.ring, recovery.Options{
 		Log: p.log, Meter: p.telemetry.meter(), Requests: requests,
 	})
 	if err != nil {
@@ -54,7 +57,7 @@ func newRecoverer(p parts, l *ledger.Ledger) (*recoverer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start: %w", err)
 	}
-	r := &recoverer{loop: loop, sweep: sweep, ended: make(chan struct{})}
+	r := &recoverer{loop: loop, sweep: sweep, owners: services, ended: make(chan struct{})}
 	r.begin, r.cancel = context.WithCancel(context.Background())
 	return r, nil
 }
@@ -69,6 +72,7 @@ func (r *recoverer) start(cut context.Context, group *sync.WaitGroup) {
 		var beside sync.WaitGroup
 		defer beside.Wait()
 		beside.Go(func() { r.sweep.Run(r.begin) })
+		defer r.owners.close()
 		r.loop.Run(r.begin, cut)
 	})
 }
@@ -100,7 +104,7 @@ func (p program) recoverCommand() *cobra.Command {
 		}
 		return p.recover(cmd.Context(), c, s.secretFiles())
 	}, "store", "store-connections", "store-tls", "store-durability", "migrations", "gc-memory", "contracts", "secrets", "fingerprint-write-spec",
-		"probe-allow", "admin-addr", "reload-interval", "drain-timeout", "log-level", "log-format")
+		"probe-allow", "tls-cert", "tls-key", "tls-ca", "admin-addr", "reload-interval", "drain-timeout", "log-level", "log-format")
 }
 
 // recover reads like serve, without what only callers need.
@@ -121,12 +125,22 @@ func (p program) recover(ctx context.Context, c Config, secrets map[string]strin
 		return usageError{c.named(err)}
 	}
 	secrets["secrets"] = c.Secrets
+	if c.TLSKey != "" {
+		secrets["tls-key"] = c.TLSKey
+	}
 	warnOfExposed(log, secrets)
 	at, err := locate(c.Store)
 	if err != nil {
 		return err
 	}
 	with := parts{config: c, log: log, now: p.now, telemetry: told, contracts: declared, ring: ring.ring, reloaders: append(reloaders, ring)}
+	if c.TLSCert != "" { // to be shown to the services of tools' owners
+		material, err := authz.NewMaterialReloader(authz.Files{Cert: c.TLSCert, Key: c.TLSKey, CA: c.TLSCA}, p.now, report)
+		if err != nil {
+			return usageError{c.named(err)}
+		}
+		with.material, with.reloaders = material, append(with.reloaders, material)
+	}
 	if with.store, err = prepareStore(ctx, at, c, log, told.traces); err != nil {
 		return err
 	}

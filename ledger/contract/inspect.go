@@ -36,13 +36,21 @@ func (l *Look) Judge(a Answer, op *ledger.Operation, left ledger.ResourceRef) (l
 	case broken:
 		return ledger.InspectIndeterminate, current
 	}
-	current.Version = text(l.version, vars, longestVersion)
-	switch good := a.Status < 300; {
-	case current.Version == "" && !good:
+	version := text(l.version, vars, longestVersion)
+	if version == "" && a.Status >= 300 {
 		return ledger.InspectIndeterminate, current
-	case current.Version == "" || left.Version == "": // a later look will not know more
+	}
+	return Compare(left, version)
+}
+
+// Compare tells by its version whether a resource is as it was left. Where one of the two is not known, a later look will not know more.
+func Compare(left ledger.ResourceRef, version string) (ledger.Inspection, ledger.ResourceRef) {
+	current := left
+	current.Version = version
+	switch {
+	case version == "" || left.Version == "":
 		return ledger.InspectNoVersion, current
-	case current.Version == left.Version:
+	case version == left.Version:
 		return ledger.InspectUnchanged, current
 	default:
 		return ledger.InspectChanged, current

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"regexp"
 	"slices"
-	"strings"
 
 	"go.yaml.in/yaml/v4"
 
@@ -203,43 +202,10 @@ func (r *reader) contract(tool ledger.Tool, node *yaml.Node) Contract {
 	compensation(s, &c)
 	people(s, &c.Contract)
 	harmless(s, &c)
-	r.unserved(s)
 	c.stored = storedForm(tool, said)
 	c.effective = said
 	c.Version = versionOf(c.stored)
 	return c
-}
-
-// notYet are keys that are read, kept and part of the version, and on which this release does not act.
-var notYet = []string{
-	"recovery.probe.grpc", "recovery.inspect.grpc",
-}
-
-// unserved warns of what is declared and not acted on: whoever relies on it would be wrong without a word.
-func (r *reader) unserved(s section) {
-	for _, path := range notYet {
-		node := s.node
-		for _, key := range strings.Split(path, ".") {
-			if node = child(node, key); node == nil {
-				break
-			}
-		}
-		if node != nil && node.Value != "false" {
-			r.warnings = append(r.warnings, r.errorAt(node, "%s is not acted on in this release", path))
-		}
-	}
-}
-
-func child(node *yaml.Node, key string) *yaml.Node {
-	if node.Kind != yaml.MappingNode {
-		return nil
-	}
-	for i := 0; i+1 < len(node.Content); i += 2 {
-		if node.Content[i].Value == key {
-			return node.Content[i+1]
-		}
-	}
-	return nil
 }
 
 func effect(s section, c *ledger.Contract) {

@@ -71,7 +71,7 @@ func TestACorrectionWaitsForApproval(t *testing.T) {
 	other.RequestJson = []byte(`{"amount":2}`)
 	_, err = w.client.Claim(as(t, "agent-a"), other)
 	refused(t, err, codes.FailedPrecondition, "FINGERPRINT_CONFLICT")
-	if op, err = approve("ops-a", op, pb.Decision_DECISION_APPROVE); err != nil {
+	if _, err = approve("ops-a", op, pb.Decision_DECISION_APPROVE); err != nil {
 		t.Fatal(err)
 	}
 	granted, err := w.client.Claim(as(t, "agent-a"), corrects("a"))

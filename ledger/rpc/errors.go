@@ -190,3 +190,30 @@ func rejectionOf(err error) string {
 		return ""
 	}
 }
+
+// unanswered sorts a call's error, as the statuses of HTTP are sorted.
+func unanswered(err error) *Unanswered {
+	s := status.Convert(err)
+	u := &Unanswered{}
+	for _, detail := range s.Details() {
+		if retry, ok := detail.(*errdetails.RetryInfo); ok {
+			u.After = min(max(retry.GetRetryDelay().AsDuration(), 0), maxRetryAfter)
+		}
+	}
+	switch s.Code() {
+	case codes.ResourceExhausted:
+		u.Cause, u.Why = ledger.QueryThrottled, whyThrottled
+		if strings.HasPrefix(s.Message(), "grpc: received message larger than max") { // this process says so, not the service
+			u.Cause, u.Why = ledger.QueryNotUnderstood, whyLong
+		}
+	case codes.DeadlineExceeded, codes.Canceled:
+		u.Cause, u.Why = ledger.QueryTimeout, whyTime
+	case codes.Unauthenticated, codes.PermissionDenied:
+		u.Cause, u.Why = ledger.QueryNotAuthorized, whyRefused
+	case codes.Unavailable, codes.Unknown, codes.Internal, codes.Aborted, codes.DataLoss:
+		u.Cause, u.Why = ledger.QueryUnavailable, whyLost
+	default:
+		u.Cause, u.Why = ledger.QueryNotUnderstood, whyMeaning
+	}
+	return u
+}
