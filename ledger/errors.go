@@ -41,10 +41,6 @@ var (
 	ErrDraining             = errors.New("the server is shutting down")
 )
 
-// ErrDamaged is a cause of ErrStoreUnavailable: what is stored is not what was written. It is the fault of what was read, not of the store as a
-// whole: who goes through many goes on to the next.
-var ErrDamaged = errors.New("stored data are damaged")
-
 // Refusal is a refusal with what the caller may know of it: never a value of the request.
 type Refusal struct {
 	// Err is one of the refusals above.

@@ -4,6 +4,7 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -50,6 +51,10 @@ type Store interface {
 	// Close releases what the store holds. Calls under way fail.
 	Close() error
 }
+
+// ErrDamaged is a cause of ErrStoreUnavailable: what is stored is not what was written. It is the fault of what was read, not of the store as a
+// whole: who goes through many goes on to the next.
+var ErrDamaged = errors.New("stored data are damaged")
 
 // ContractStore keeps the versions of tools' contracts, by which the records are judged that were made under them: a version that was in force
 // anywhere is known wherever its records are. Beside the operations, no decision reads it. What is kept never changes, and is never
