@@ -24,7 +24,7 @@ import (
 // served says which cases are served: whole, or the part that this release can show.
 var served = map[string]string{
 	"C07": "whole", "C09": "whole", "C11": "whole", "C12": "whole", "C14": "whole", "C16": "whole", "C22": "whole", "C24": "whole", "C37": "whole", "C39": "whole",
-	"C35": "whole", "C41": "whole", "C49": "whole", "C01": "whole", "C05": "whole", "C20": "whole", "C28": "without retention", "C31": "whole", "C32": "whole", "C43": "whole", "C47": "whole", "C50": "whole", "C53": "whole", "C69": "whole",
+	"C35": "whole", "C41": "whole", "C49": "whole", "C01": "whole", "C05": "whole", "C20": "whole", "C28": "whole", "C31": "whole", "C32": "whole", "C43": "whole", "C47": "whole", "C50": "whole", "C53": "whole", "C69": "whole",
 	"C26": "whole", "C63": "whole", "C67": "whole",
 	"C56": "whole",
 	"C44": "from Go",
