@@ -117,10 +117,11 @@ func (f *form) printable(field, s string, most int) {
 	f.want(len(s) <= most && isPrintable(s), field, fmt.Sprintf("must be at most %d bytes without control characters", most))
 }
 
-// searched is a digest of a search's filter and order.
+// searched is a digest of a search's filter and order. update_time_before is not in it: who asks for what has not changed for so long means another
+// time with each page, and a place in the order is one for any of them.
 func searched(req *pb.SearchOperationsRequest) []byte {
 	filter := proto.CloneOf(req)
-	filter.PageSize, filter.PageToken = 0, ""
+	filter.PageSize, filter.PageToken, filter.UpdateTimeBefore = 0, "", nil
 	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(filter)
 	if err != nil { // it was decoded from the very same
 		return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "github.com/opsledger/opsledger/gen/opsledger/v1"
 )
@@ -97,6 +98,18 @@ func TestSearchOperations(t *testing.T) {
 	rest := w.find(t, "ops-charge", &pb.SearchOperationsRequest{Tool: "charge", PageToken: token, PageSize: 7})
 	if len(rest) != 2 {
 		t.Errorf("the rest in other pages: %v", rest)
+	}
+	// What has not changed for so long is another time with each page.
+	older := func(by time.Duration) *pb.SearchOperationsRequest {
+		return &pb.SearchOperationsRequest{Tool: "charge", PageSize: 1, UpdateTimeBefore: timestamppb.New(w.now().Add(by))}
+	}
+	if first, err = w.people.SearchOperations(as(t, "ops-a"), older(time.Hour)); err != nil || first.GetNextPageToken() == "" {
+		t.Fatalf("%v, %v", first, err)
+	}
+	second := older(2 * time.Hour)
+	second.PageToken = first.GetNextPageToken()
+	if rest := w.find(t, "ops-a", second); len(rest) != 2 {
+		t.Errorf("the rest, a moment later: %v", rest)
 	}
 }
 
