@@ -23,11 +23,11 @@ func TestTheSizeAtWhichGarbageIsCollected(t *testing.T) {
 		floor, container, inUse int64
 		want                    int64
 	}{
-		"little in use":                           {inUse: 20 * mib, want: 256 * mib},
+		"little in use":                           {inUse: 20 * mib, want: 160 * mib},
 		"much in use: as GOGC=100 has it":         {inUse: 400 * mib, want: 800 * mib},
 		"more than can be doubled":                {inUse: none/2 + 1, want: none},
 		"a larger size is wished":                 {floor: 1024 * mib, inUse: 20 * mib, want: 1024 * mib},
-		"a large container":                       {container: 4096 * mib, inUse: 20 * mib, want: 256 * mib},
+		"a large container":                       {container: 4096 * mib, inUse: 20 * mib, want: 160 * mib},
 		"a small container":                       {container: 256 * mib, inUse: 20 * mib, want: 128 * mib},
 		"a small container, half full":            {container: 200 * mib, inUse: 80 * mib, want: 160 * mib},
 		"a small container, full":                 {container: 200 * mib, inUse: 150 * mib, want: 170 * mib},
