@@ -51,15 +51,21 @@ func (h httpProbe) Ask(ctx context.Context, op *ledger.Operation) recovery.Verdi
 	case !first.Open() || next == "" && err == nil:
 		return recovery.Verdict{Evidence: first.Evidence, Observed: first.Observed}
 	case err != nil:
-		return unanswered(ledger.QueryNotUnderstood, err.Error())
+		return ofTwo(first, unanswered(ledger.QueryNotUnderstood, err.Error()))
 	}
 	second, answer, unasked := h.page(ctx, next, op)
 	if unasked != nil {
-		return unanswered(unasked.Cause, unasked.Why)
+		return ofTwo(first, unanswered(unasked.Cause, unasked.Why))
 	}
 	third, err := h.query.Next(next, answer, op)
 	said := first.With(second, third != "" || err != nil)
 	return recovery.Verdict{Evidence: said.Evidence, Observed: said.Observed}
+}
+
+// ofTwo is the verdict of a list of which only the first page could be had.
+func ofTwo(first contract.Verdict, unread recovery.Verdict) recovery.Verdict {
+	unread.Evidence = first.With(contract.Verdict{Evidence: unread.Evidence}, false).Evidence
+	return unread
 }
 
 // page asks for one, and judges it.

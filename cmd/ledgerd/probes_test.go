@@ -39,13 +39,15 @@ func TestASecondPageIsAsked(t *testing.T) {
 		asked int
 		want  ledger.Finding
 	}{
-		"one page":                {[]string{`{"ids":[]}`}, 1, ledger.NotFound},
-		"on the second":           {[]string{`{"ids":[],"next":"?page=2"}`, `{"ids":["T-1"]}`}, 2, ledger.FoundResource},
-		"on neither":              {[]string{`{"ids":[],"next":"?page=2"}`, `{"ids":[]}`}, 2, ledger.NotFound},
-		"on both":                 {[]string{`{"ids":["T-1"],"next":"?page=2"}`, `{"ids":["T-1"]}`}, 2, ledger.AmbiguousThere},
-		"a third one":             {[]string{`{"ids":[],"next":"?page=2"}`, `{"ids":[],"next":"?page=3"}`}, 2, ledger.Indeterminate},
-		"the second is nowhere":   {[]string{`{"ids":[],"next":"https://elsewhere.test/2"}`}, 1, ledger.Indeterminate},
-		"the second is no answer": {[]string{`{"ids":[],"next":"?page=2"}`}, 2, ledger.Indeterminate},
+		"one page":              {[]string{`{"ids":[]}`}, 1, ledger.NotFound},
+		"on the second":         {[]string{`{"ids":[],"next":"?page=2"}`, `{"ids":["T-1"]}`}, 2, ledger.FoundResource},
+		"on neither":            {[]string{`{"ids":[],"next":"?page=2"}`, `{"ids":[]}`}, 2, ledger.NotFound},
+		"on both":               {[]string{`{"ids":["T-1"],"next":"?page=2"}`, `{"ids":["T-1"]}`}, 2, ledger.AmbiguousThere},
+		"a third one":           {[]string{`{"ids":[],"next":"?page=2"}`, `{"ids":[],"next":"?page=3"}`}, 2, ledger.Indeterminate},
+		"the second is nowhere": {[]string{`{"ids":[],"next":"https://elsewhere.test/2"}`}, 1, ledger.Indeterminate},
+		"on the first, and the second is no answer": {[]string{`{"ids":["T-1"],"next":"?page=2"}`}, 2, ledger.AmbiguousThere},
+		"on the first, and the second is nowhere":   {[]string{`{"ids":["T-1"],"next":"https://elsewhere.test/2"}`}, 1, ledger.AmbiguousThere},
+		"the second is no answer":                   {[]string{`{"ids":[],"next":"?page=2"}`}, 2, ledger.Indeterminate},
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked := 0

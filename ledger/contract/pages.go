@@ -5,7 +5,6 @@ package contract
 import (
 	"errors"
 	"net/url"
-	"slices"
 
 	"cel.dev/cel-go/common/types"
 
@@ -57,22 +56,28 @@ func (v Verdict) absent() bool {
 	return v.Evidence.Finding == ledger.NotFound || v.Evidence.Finding == ledger.NotAccepted && !v.Evidence.Final
 }
 
-// With is what a list says whose first page says v, and whose second one says next. more: there is a third one, which nobody reads, so
-// that nothing may be said to be absent, or to be there but once.
+// With is what a list says whose first page says v, and whose second one says next. more: there is a third one, which nobody reads. Nothing is said to be
+// absent, or to be there but once, before all is read; and what was seen is not forgotten because the rest can't be had.
 func (v Verdict) With(next Verdict, more bool) Verdict {
 	there := v.Evidence.Finding == ledger.FoundResource
-	switch also := next.Evidence; {
-	case there && (also.Finding == ledger.FoundResource || also.Finding == ledger.AmbiguousThere || also.Finding == ledger.RejectedThere):
-		both := ledger.Evidence{Finding: ledger.AmbiguousThere, Candidates: slices.Concat([]ledger.ResourceRef{v.Evidence.Result.Resource}, also.Candidates)}
-		if also.Result != nil {
-			both.Candidates = append(both.Candidates, also.Result.Resource)
-		}
-		return Verdict{Evidence: both}
-	case more && next.Open():
-		return indeterminate(ledger.QueryNotUnderstood, Answer{})
-	case there && next.absent():
-		return v
-	default:
+	unread := next.Evidence.Finding == ledger.Indeterminate || more && next.Open()
+	switch {
+	case next.Evidence.Finding == ledger.PendingThere, !there && !unread:
 		return next
+	case there && next.absent() && !unread:
+		return v
+	case !there && next.Evidence.Finding == ledger.Indeterminate:
+		return next
+	case !there && next.absent():
+		return indeterminate(ledger.QueryNotUnderstood, Answer{})
 	}
+	// Found twice, or found and refused, or found while there is more.
+	both := ledger.Evidence{Finding: ledger.AmbiguousThere}
+	for _, page := range []ledger.Evidence{v.Evidence, next.Evidence} {
+		if page.Result != nil {
+			both.Candidates = append(both.Candidates, page.Result.Resource)
+		}
+		both.Candidates = append(both.Candidates, page.Candidates...)
+	}
+	return Verdict{Evidence: both}
 }

@@ -68,16 +68,17 @@ func TestWhatTwoPagesSay(t *testing.T) {
 		"on neither":                       {says(ledger.NotFound), says(ledger.NotFound), false, says(ledger.NotFound)},
 		"on neither, and there is more":    {says(ledger.NotFound), says(ledger.NotFound), true, unread},
 		"on the first":                     {found("a"), says(ledger.NotFound), false, found("a")},
-		"on the first, and there is more":  {found("a"), says(ledger.NotFound), true, unread},
+		"on the first, and there is more":  {found("a"), says(ledger.NotFound), true, says(ledger.AmbiguousThere, "a")},
 		"on the second":                    {says(ledger.NotFound), found("b"), false, found("b")},
-		"on the second, and there is more": {says(ledger.NotAccepted), found("b"), true, unread},
+		"on the second, and there is more": {says(ledger.NotAccepted), found("b"), true, says(ledger.AmbiguousThere, "b")},
 		"on both":                          {found("a"), found("b"), false, says(ledger.AmbiguousThere, "a", "b")},
 		"on both, and there is more":       {found("a"), found("b"), true, says(ledger.AmbiguousThere, "a", "b")},
 		"found, and several":               {found("a"), says(ledger.AmbiguousThere, "b"), false, says(ledger.AmbiguousThere, "a", "b")},
 		"found, and refused":               {found("a"), says(ledger.RejectedThere), false, says(ledger.AmbiguousThere, "a")},
 		"found, and under way":             {found("a"), says(ledger.PendingThere), false, says(ledger.PendingThere)},
 		"refused on the second":            {says(ledger.NotFound), says(ledger.RejectedThere), true, says(ledger.RejectedThere)},
-		"the second is not to be had":      {found("a"), throttled, false, throttled},
+		"found, and the rest is not had":   {found("a"), throttled, false, says(ledger.AmbiguousThere, "a")},
+		"nothing, and the rest is not had": {says(ledger.NotFound), throttled, false, throttled},
 	} {
 		if diff := cmp.Diff(c.want, c.first.With(c.second, c.more)); diff != "" {
 			t.Errorf("%s: %s", name, diff)
