@@ -143,8 +143,10 @@ func heldWhileAsking(t *testing.T, store string, regranted bool) {
 	eventually(t, "the target was asked", func() bool { return ft.account(t).Queries(target.Payments, s.key) == 1 })
 	stands, end := s.meanwhile(t, regranted)
 	proxy.Resume(faultproxy.ServerToClient)
-	eventually(t, "recovery has told what it found", func() bool {
-		return r.node.metric(t, "ledger_evidence_queries_total", `ledger_evidence_result="not_found"`) == 1
+	// What is settled need not be asked about any more: the question is cut off.
+	came := map[bool]string{true: "not_found", false: "cut_off"}[regranted]
+	eventually(t, "recovery has told what came of its question", func() bool {
+		return r.node.metric(t, "ledger_evidence_queries_total", `ledger_evidence_result="`+came+`"`) == 1
 	})
 	// A finding that came too late is kept beside what is still open, as an observation, and is nothing beside what is final.
 	if !regranted {

@@ -167,7 +167,8 @@ func TestBacklog(t *testing.T) {
 	if all, most, _ := quick.seen(); all != others {
 		t.Errorf("the second tool's target was asked %d times, at most %d at a time, for %d operations", all, most, others)
 	}
-	began, before := time.Now(), len(slow.began)
+	before, _, _ := slow.seen()
+	began := time.Now()
 	for i := range b.rounds {
 		burdened = append(burdened, behave(t, clients[i%2], b.round, b.rate))
 	}
