@@ -61,7 +61,7 @@ func (p program) takeOverCommand(a *access) *cobra.Command {
 		Long: `Take operations over: automation stops touching the target until you hand back or resolve, and no timer ends that. Without a version the
 operation is looked at first; what another person has is then left to them.`,
 		Example: `  ledgerctl op take-over 61aaa169-a267-8cb1-80a8-5787851e9e63 --reason "on call, incident 221"
-  ledgerctl queue --tool messages.send -o jsonl | ledgerctl op take-over --from-file - --reason "incident 221"`,
+  ledgerctl queue --tool messages.send --all -o jsonl | ledgerctl op take-over --from-file - --reason "incident 221"`,
 	}
 	d.reason(cmd)
 	d.expects(cmd, "the version that you looked at (default: what it is now, unless another person has it)")

@@ -212,7 +212,7 @@ func (p program) findCommand(a *access) *cobra.Command {
 				return err
 			}
 			n := len(list.GetOperations())
-			if err := s.list(list, l.title(n)); err != nil || n > 0 {
+			if err := s.list(list, l.title(list)); err != nil || n > 0 {
 				return err
 			}
 			return ended{code: exitNotFound, says: "found none that you may see"}
@@ -223,6 +223,6 @@ func (p program) findCommand(a *access) *cobra.Command {
 	f.StringVar(&resourceID, "resource", "", "the id of the resource at the target")
 	f.StringVar(&l.tool, "tool", "", "only of this tool")
 	f.StringVar(&l.scope, "scope", "", "only of this scope")
-	f.IntVar(&l.limit, "limit", 50, "how many at most")
+	l.pages(f)
 	return cmd
 }

@@ -6,11 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -25,6 +27,16 @@ type listing struct {
 	older                        time.Duration
 	order, page                  string
 	limit                        int
+	all                          bool
+	flags                        *pflag.FlagSet
+}
+
+// pages defines the flags that say how much of a list is wanted.
+func (l *listing) pages(f *pflag.FlagSet) {
+	l.flags = f
+	f.IntVar(&l.limit, "limit", 50, "how many at most")
+	f.BoolVar(&l.all, "all", false, "all there are, however many")
+	f.StringVar(&l.page, "page-token", "", "where an earlier list ended")
 }
 
 func (p program) queueCommand() *cobra.Command {
@@ -34,13 +46,14 @@ func (p program) queueCommand() *cobra.Command {
 		Use:   "queue",
 		Short: "List what waits for a person",
 		Long: `List the operations that wait for a person, those that have stood longest first. Other lists: --mine is what you have taken over,
---attention what contradicts itself, --approvals what waits for a second person, --custody all everything.
+--attention what contradicts itself, --approvals what waits for a second person, --custody all everything. A list has 50 at most, and says
+when there are more: --all has them all.
 
 ` + accessHelp,
 		Example: `  ledgerctl queue
   ledgerctl queue --tool messages.send --older 10m
   ledgerctl queue --mine
-  ledgerctl queue --custody all --state unknown -o jsonl`,
+  ledgerctl queue --custody all --state unknown --all -o jsonl`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r, err := l.request(p.now())
@@ -62,7 +75,7 @@ func (p program) queueCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return s.list(list, l.title(len(list.GetOperations())))
+			return s.list(list, l.title(list))
 		},
 	}
 	a = p.access(cmd)
@@ -79,8 +92,7 @@ func (p program) queueCommand() *cobra.Command {
 	f.BoolVar(&l.approvals, "approvals", false, "only what waits for a second person")
 	f.DurationVar(&l.older, "older", 0, "only what has not changed for so long")
 	f.StringVar(&l.order, "order", "update_time", "update_time, create_time or settle_time; oldest first")
-	f.IntVar(&l.limit, "limit", 50, "how many at most")
-	f.StringVar(&l.page, "page-token", "", "where an earlier list ended")
+	l.pages(f)
 	return cmd
 }
 
@@ -89,7 +101,12 @@ func (l *listing) request(now time.Time) (*pb.SearchOperationsRequest, error) {
 	r := &pb.SearchOperationsRequest{
 		Tool: l.tool, Scope: l.scope, Task: l.task, Custodian: l.custodian, OrderBy: l.order, PageToken: l.page,
 	}
-	if l.limit < 1 {
+	switch {
+	case l.all && l.flags.Changed("limit"):
+		return nil, usageError{errors.New("--all: can't be used with --limit")}
+	case l.all:
+		l.limit = math.MaxInt
+	case l.limit < 1:
 		return nil, usageError{errors.New("--limit: must be at least 1")}
 	}
 	if l.mine && l.custodian != "" {
@@ -152,8 +169,12 @@ func values[E interface {
 }
 
 // title says in words what a list is of.
-func (l *listing) title(n int) string {
+func (l *listing) title(list *pb.SearchOperationsResponse) string {
+	n := len(list.GetOperations())
 	operations := count(n, "operation")
+	if list.GetNextPageToken() != "" {
+		operations = fmt.Sprintf("%d of more than %d operations", n, n)
+	}
 	switch {
 	case l.mine:
 		return operations + " that you have"
@@ -170,16 +191,23 @@ func (l *listing) title(n int) string {
 
 const pageSize = 500 // the largest
 
-// search asks for pages until there are enough, or no more.
+// search asks for pages until there are enough, or no more. What changes meanwhile may come again on a later page, and is listed once.
 func (s *session) search(ctx context.Context, r *pb.SearchOperationsRequest, limit int) (*pb.SearchOperationsResponse, error) {
-	all := &pb.SearchOperationsResponse{}
+	all, places := &pb.SearchOperationsResponse{}, map[string]int{}
 	for {
 		r.PageSize = int32(min(pageSize, limit-len(all.Operations)))
 		page, err := call(ctx, s, s.operators.SearchOperations, r)
 		if err != nil {
 			return nil, s.refused(ctx, err, "", 0)
 		}
-		all.Operations = append(all.Operations, page.GetOperations()...)
+		for _, op := range page.GetOperations() {
+			if place, again := places[op.GetId()]; again {
+				all.Operations[place] = op
+				continue
+			}
+			places[op.GetId()] = len(all.Operations)
+			all.Operations = append(all.Operations, op)
+		}
 		all.NextPageToken = page.GetNextPageToken()
 		if all.NextPageToken == "" || len(all.Operations) >= limit {
 			return all, nil
@@ -191,6 +219,13 @@ func (s *session) search(ctx context.Context, r *pb.SearchOperationsRequest, lim
 // list writes operations: what they are first, the next command last.
 func (s *session) list(list *pb.SearchOperationsResponse, title string) error {
 	ops := list.GetOperations()
+	more := ""
+	if token := list.GetNextPageToken(); token != "" {
+		more = fmt.Sprintf("there are more than %d: --all, --limit, or --page-token %s", len(ops), plain(token))
+	}
+	if more != "" && s.output != outputText { // who reads the answer with a program takes it for all
+		s.say("%s", more)
+	}
 	switch s.output {
 	case outputJSON:
 		return s.message(list)
@@ -225,8 +260,8 @@ func (s *session) list(list *pb.SearchOperationsResponse, title string) error {
 	}
 	_ = t.Flush() // into memory
 	b.WriteString("\n")
-	if list.GetNextPageToken() != "" {
-		fmt.Fprintf(&b, "there are more: --limit, or --page-token %s\n", plain(list.GetNextPageToken()))
+	if more != "" {
+		b.WriteString(more + "\n")
 	}
 	fmt.Fprintf(&b, "next: ledgerctl op get %s\n", plain(ops[0].GetId()))
 	return s.print("%s", b.String())

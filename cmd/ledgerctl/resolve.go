@@ -44,7 +44,7 @@ operations, each of which is answered by itself.`,
       --note "found by its key in the ticket system"
   ledgerctl op resolve 61aaa169-a267-8cb1-80a8-5787851e9e63 --expect-version 4 --not-happened \
       --search-time 2026-11-30T12:00:00Z --note "searched the outbox by key and by recipient"
-  ledgerctl queue --mine --tool messages.send -o jsonl | ledgerctl op resolve --from-file - --not-happened --stop \
+  ledgerctl queue --mine --tool messages.send --all -o jsonl | ledgerctl op resolve --from-file - --not-happened --stop \
       --search-time 2026-11-30T12:00:00Z --note "the provider lost all of 11:00 to 11:20, ticket 4711"`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
