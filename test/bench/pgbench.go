@@ -98,9 +98,9 @@ func script(operation, event []column) (text string, variables map[string]string
 	list := func(items []string) string { return strings.Join(items, ", ") }
 	insertEvent := "INSERT INTO events (" + list(events) + ") SELECT "
 	text = `\set unit random(1, 9000000000000000000)
-WITH o AS (INSERT INTO operations (` + list(columns) + `) VALUES (` + list(claim) + `) ON CONFLICT (id) DO NOTHING RETURNING id, next_check_time),
+WITH o AS (INSERT INTO operations (` + list(columns) + `) VALUES (` + list(claim) + `) ON CONFLICT (id) DO NOTHING RETURNING id, tool, next_check_time),
 e AS (` + insertEvent + list(granted) + ` FROM o)
-INSERT INTO due (next_check_time, operation_id) SELECT next_check_time, id FROM o RETURNING next_check_time AS due \gset
+INSERT INTO due (next_check_time, operation_id, tool_key) SELECT next_check_time, id, hashtextextended(tool, 0) FROM o RETURNING next_check_time AS due \gset
 WITH o AS (UPDATE operations SET (` + list(mutable) + `) = ROW(` + list(done) + `)
 WHERE id = ` + unitValue["uuid"] + ` AND sequence = ` + sequence + ` AND ` + leaseColumn + ` IS NOT DISTINCT FROM ` + lease + ` RETURNING id),
 d AS (DELETE FROM due USING o WHERE operation_id = o.id AND next_check_time = :due::timestamptz)
