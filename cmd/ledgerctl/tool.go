@@ -63,7 +63,7 @@ func (s *session) tools(r *pb.ListToolsResponse) error {
 	}
 	var b strings.Builder
 	var unknown, queued, paused int64
-	worst := ""
+	together, worst := false, ""
 	var oldest time.Duration
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(t, "TOOL\tEFFECT\tFINDS OUT BY\tPROCESSING\tUNKNOWN\tOLDEST\tWITH PEOPLE\tTARGET\tGRANTS")
@@ -78,7 +78,6 @@ func (s *session) tools(r *pb.ListToolsResponse) error {
 		}
 		grants := "yes"
 		if h.GetPaused() {
-			paused++
 			grants = "paused by " + plain(h.GetPauser())
 			if h.GetPauseTime() != nil {
 				grants += " " + when(h.GetPauseTime(), s.now())
@@ -92,6 +91,14 @@ func (s *session) tools(r *pb.ListToolsResponse) error {
 				pb.BreakerState_BREAKER_STATE_HALF_OPEN: "tried",
 			}[h.GetBreaker()]
 		}
+		if h.GetTool() == allTools { // a pause, not a tool
+			together = true
+			_, _ = fmt.Fprintf(t, "all tools\t-\t-\t-\t-\t-\t-\t-\t%s\n", grants)
+			continue
+		}
+		if h.GetPaused() {
+			paused++
+		}
 		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%s\t%d\t%s\t%s\n", plain(h.GetTool()), word(h.GetEffect()), word(h.GetRecovery()),
 			h.GetProcessing(), h.GetUnknown(), age, h.GetQueued(), breaker, grants)
 	}
@@ -100,7 +107,46 @@ func (s *session) tools(r *pb.ListToolsResponse) error {
 	if worst != "" && queued == 0 {
 		next = "ledgerctl queue --custody all --state unknown --tool " + plain(worst)
 	}
-	return s.print("%s: %d unknown, %d waiting for a person, %d paused\n\n%s\nnext: %s\n", count(len(r.GetTools()), "tool"), unknown, queued, paused, &b, next)
+	tools, stopped := len(r.GetTools()), fmt.Sprintf("%d paused", paused)
+	if together {
+		tools, stopped = tools-1, "all paused"
+	}
+	return s.print("%s: %d unknown, %d waiting for a person, %s\n\n%s\nnext: %s\n", count(tools, "tool"), unknown, queued, stopped, &b, next)
+}
+
+// allTools names all tools at once, in a pause.
+const allTools = "*"
+
+// health is a tool in a list; nil: it is not there.
+func health(r *pb.ListToolsResponse, tool string) *pb.ToolHealth {
+	for _, h := range r.GetTools() {
+		if h.GetTool() == tool {
+			return h
+		}
+	}
+	return nil
+}
+
+// noContract is the version of what counts for a tool that nobody has declared.
+const noContract = "default"
+
+// strange says whether the ledger knows nothing of a tool but perhaps its pause: most likely its name is misspelt.
+func strange(r *pb.ListToolsResponse, tool string) bool {
+	h := health(r, tool)
+	declared := h.GetContractVersion() != "" && h.GetContractVersion() != noContract
+	return tool != allTools && !declared && h.GetProcessing()+h.GetUnknown()+h.GetQueued() == 0
+}
+
+const noSuchTool = "the ledger knows no such tool: it has no contract, and no operation that is open. Is its name spelt right? See ledgerctl tool list"
+
+// stillPaused is the pause that holds a tool up after its own has ended; nil: none.
+func stillPaused(r *pb.ListToolsResponse, tool string) *pb.ToolHealth {
+	for _, name := range []string{tool, allTools} {
+		if h := health(r, name); h.GetPaused() {
+			return h
+		}
+	}
+	return nil
 }
 
 // toolName reads the argument of pause and resume.
@@ -144,6 +190,10 @@ func (p program) pauseCommand(a *access) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		// The pause comes first: it is a brake. What can't be listed now is not worth an error.
+		if list, err := call(ctx, s, s.operators.ListTools, &pb.ListToolsRequest{}); err == nil && strange(list, tool) {
+			s.say(noSuchTool)
+		}
 		return s.done(r, "paused: no new grants; checks and reports go on\nnext: ledgerctl tool resume '%s' --reason \"WHY\"", plain(tool))
 	})
 }
@@ -158,6 +208,22 @@ func (p program) resumeCommand(a *access) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return s.done(r, "resumed\nnext: ledgerctl tool list")
+		list, err := call(ctx, s, s.operators.ListTools, &pb.ListToolsRequest{})
+		if err != nil { // it is resumed all the same
+			return s.done(r, "resumed\nnext: ledgerctl tool list")
+		}
+		if strange(list, tool) {
+			s.say(noSuchTool)
+		}
+		h := stillPaused(list, tool)
+		if h == nil || tool == allTools {
+			return s.done(r, "resumed\nnext: ledgerctl tool list")
+		}
+		by := "another pause"
+		if all := health(list, allTools); all.GetPaused() && all.GetPauser() == h.GetPauser() && all.GetPauseTime().AsTime().Equal(h.GetPauseTime().AsTime()) {
+			by = allTools
+		}
+		s.say("no new grants yet: it is still paused by %s, by %s %s: %s", by, plain(h.GetPauser()), when(h.GetPauseTime(), s.now()), cut(h.GetPauseReason(), 60))
+		return s.done(r, "its own pause is over, but it is still paused by %s\nnext: ledgerctl tool list", by)
 	})
 }
