@@ -48,7 +48,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags.SetOutput(stderr)
 	race := flags.Bool("race", false, "run with the race detector")
 	parallel := flags.Int("p", 2, "packages at the same time")
-	timeout := flags.Duration("timeout", 15*time.Minute, "bound for the tests of one package")
+	timeout := flags.Duration("timeout", 30*time.Minute, "bound for the tests of one package")
 	tags := flags.String("tag", "", "build tags, each of whose tests run in a pass of their own, separated by commas")
 	if err := flags.Parse(args); err != nil {
 		return 2
