@@ -21,6 +21,7 @@ type finding struct {
 	resource                              pb.ResourceRef
 	code                                  string
 	search                                string
+	found                                 bool // also what something was found of
 }
 
 // maxBatch is how many operations one decision may be on.
@@ -36,7 +37,8 @@ func (p program) resolveCommand(a *access) *cobra.Command {
 (OP@VERSION for several), and --not-happened the --search-time that it printed before you searched at the target.
 
 --happened      it is there: callers get it as the result
---not-happened  it is not there: the same key may be claimed again; with --stop it may not
+--not-happened  it is not there: the same key may be claimed again; with --stop it may not. Of several, those are left out under whose key
+                something was found, unless --including-found says that you have looked at it
 
 Where the contract wants two persons, this proposes, and another one approves (op approve). One decision can be on up to 500
 operations, each of which is answered by itself.`,
@@ -69,10 +71,19 @@ operations, each of which is answered by itself.`,
 					return s.unseen(cmd.Context(), t.id)
 				}
 			}
-			if len(targets) == 1 {
+			var left []looked
+			if f.notHappened {
+				if targets, left, err = s.denied(cmd.Context(), targets, f.found); err != nil {
+					return err
+				}
+			}
+			if len(targets) == 0 {
+				return ended{code: exitConflict, says: "nothing was done: of each of them something was found"}
+			}
+			if len(targets) == 1 && len(left) == 0 {
 				return s.sent(s.resolve(cmd.Context(), targets[0], &d, resolution, search), d.commandID)
 			}
-			return s.sent(s.resolveBatch(cmd.Context(), targets, &d, resolution, search), d.commandID)
+			return s.sent(s.resolveBatch(cmd.Context(), targets, left, &d, resolution, search), d.commandID)
 		},
 	}
 	d.note(cmd)
@@ -88,6 +99,7 @@ operations, each of which is answered by itself.`,
 	flags.BoolVar(&f.reported, "as-reported", false, "with --happened: it is what a worker reported while you had it")
 	flags.BoolVar(&f.notHappened, "not-happened", false, "it is not there")
 	flags.BoolVar(&f.stop, "stop", false, "with --not-happened: it shall not be done any more")
+	flags.BoolVar(&f.found, "including-found", false, "with --not-happened, of several: also those under whose key something was found")
 	flags.StringVar(&f.search, "search-time", "", "with --not-happened: the time that op get printed before you searched")
 	return cmd
 }
@@ -98,8 +110,8 @@ func (f *finding) resolution() (*pb.Resolution, *timestamppb.Timestamp, error) {
 	switch {
 	case f.happened == f.notHappened:
 		return nil, nil, usageError{errors.New("say one of --happened and --not-happened")}
-	case f.happened && (f.stop || f.search != ""):
-		return nil, nil, usageError{errors.New("--stop, --search-time: go with --not-happened")}
+	case f.happened && (f.stop || f.search != "" || f.found):
+		return nil, nil, usageError{errors.New("--stop, --search-time, --including-found: go with --not-happened")}
 	case f.notHappened && (there || f.reported):
 		return nil, nil, usageError{errors.New("--external-id, --type, --uri, --resource-version, --code, --as-reported: go with --happened")}
 	case f.happened && f.reported == there:
@@ -145,6 +157,9 @@ func (s *session) resolve(ctx context.Context, t looked, d *decision, resolution
 	r, err := call(ctx, s, s.operators.Resolve, &pb.ResolveRequest{
 		OperationId: t.id, CommandId: d.commandID, ExpectedVersion: t.version, Resolution: resolution, Note: d.why, SearchTime: search,
 	})
+	if missing := s.notSearched(reasonOf(err), resolution, search); missing != "" {
+		return ended{code: exitOfStatus(err), err: err, says: missing + "\nnext: ledgerctl op get " + t.id}
+	}
 	if err != nil {
 		return s.refused(ctx, err, t.id, t.version)
 	}
@@ -154,6 +169,20 @@ func (s *session) resolve(ctx context.Context, t looked, d *decision, resolution
 		text += "\nanother person, if they agree: " + command(op, "approve", `--expect-version %d --note "WHAT YOU CHECKED"`, op.GetVersion())
 	}
 	return s.done(r, "%s\nnext: ledgerctl op timeline %s", text, t.id)
+}
+
+// notSearched says what is wrong with the search time of what the ledger finds too early, if it is not that the search began before its time.
+func (s *session) notSearched(reason pb.ErrorReason, resolution *pb.Resolution, search *timestamppb.Timestamp) string {
+	switch {
+	case reason != pb.ErrorReason_ERROR_REASON_TOO_EARLY || resolution.GetHappened() != nil:
+		return ""
+	case search == nil:
+		return "--search-time: is required: op get prints it, and the search has to begin after that"
+	case search.AsTime().After(s.now()):
+		return "--search-time: lies ahead: it is the time that op get printed before you searched"
+	default:
+		return ""
+	}
 }
 
 // resolved says what a decision has done; proposed: another person has to approve it.
@@ -173,7 +202,7 @@ func resolved(op *pb.Operation) (text string, proposed bool) {
 	return fmt.Sprintf("%s (version %d)", text, op.GetVersion()), proposed
 }
 
-func (s *session) resolveBatch(ctx context.Context, targets []looked, d *decision, resolution *pb.Resolution, search *timestamppb.Timestamp) error {
+func (s *session) resolveBatch(ctx context.Context, targets, left []looked, d *decision, resolution *pb.Resolution, search *timestamppb.Timestamp) error {
 	request := &pb.BatchResolveRequest{CommandId: d.commandID, Resolution: resolution, Note: d.why, SearchTime: search}
 	for _, t := range targets {
 		request.Items = append(request.Items, &pb.BatchItem{OperationId: t.id, ExpectedVersion: t.version})
@@ -194,10 +223,18 @@ func (s *session) resolveBatch(ctx context.Context, targets []looked, d *decisio
 		var err error
 		if reason := one.GetError(); reason != 0 {
 			text = "refused: " + word(reason) + ": " + inShort(reason)
+			if missing := s.notSearched(reason, resolution, search); missing != "" {
+				text = "refused: " + word(reason) + ": " + missing
+			}
 			err = ended{code: exitOfReason(reason), says: text}
 		}
 		errs = append(errs, err)
 		fmt.Fprintf(&b, "%s  %s\n", plain(one.GetOperationId()), text)
+	}
+	for _, t := range left {
+		text := "left out: something was found under its key"
+		errs = append(errs, ended{code: exitConflict, says: text})
+		fmt.Fprintf(&b, "%s  %s\n", t.id, text)
 	}
 	failed := worst(errs)
 	switch s.output {
