@@ -389,15 +389,20 @@ func within(t testing.TB) context.Context {
 // eventually asks until the answer is yes, every 10 ms and at most for patience; what says what did not come true.
 func eventually(t testing.TB, what string, yes func() bool) {
 	t.Helper()
+	eventuallyAfter(t, 0, what, yes)
+}
+
+// eventuallyAfter is eventually for what need not come true before so long a time is over: patience begins then.
+func eventuallyAfter(t testing.TB, bound time.Duration, what string, yes func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), bound+patience)
+	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for ctx := within(t); ; {
-		if yes() {
-			return
-		}
+	for !yes() {
 		select {
 		case <-ctx.Done():
-			t.Fatalf("%s: not within %v", what, patience)
+			t.Fatalf("%s: not within %v", what, bound+patience)
 		case <-tick.C:
 		}
 	}
