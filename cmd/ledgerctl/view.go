@@ -126,7 +126,12 @@ func settles(v *pb.GetOperationResponse, now time.Time) string {
 	case v.GetFirstGrantTime() == nil: // it was never sent
 		return ""
 	case t == nil:
-		return "the contract states no bound: a search that finds nothing counts from 15 minutes after the last send on"
+		at := searchable(v)
+		text := "the contract states no bound: a search that finds nothing counts from 15 minutes after the last send on"
+		if at.After(now) {
+			text += fmt.Sprintf(", about %s (in %s)", instant(at), span(at.Sub(now)))
+		}
+		return text
 	}
 	if t.AsTime().After(now) {
 		return when(t, now) + ": until then, finding nothing proves nothing"

@@ -198,12 +198,36 @@ func tooEarly(v *pb.GetOperationResponse) time.Time {
 		return time.Time{}
 	}
 	var until time.Time
-	for _, t := range []time.Time{op.GetSettleTime().AsTime(), op.GetLeaseExpireTime().AsTime()} {
+	for _, t := range []time.Time{searchable(v), op.GetLeaseExpireTime().AsTime()} {
 		if t.After(read) && t.After(until) {
 			until = t
 		}
 	}
 	return until
+}
+
+// unbounded is how long after the last send a search counts where the contract states no bound.
+const unbounded = 15 * time.Minute
+
+// searchable is from when on a search that finds nothing counts. Where no bound is stated, that is told by what a view has of the last send: the end
+// of its lease, and when the operation last left PROCESSING. Where the worker gave it up within its send window, the rest of the window is not seen
+// here; the ledger refuses what comes too early for it, and says until when.
+func searchable(v *pb.GetOperationResponse) time.Time {
+	op := v.GetOperation()
+	if t := op.GetSettleTime(); t != nil {
+		return t.AsTime()
+	}
+	sent := v.GetFirstGrantTime().AsTime()
+	if t := op.GetLeaseExpireTime(); t != nil && t.AsTime().After(sent) {
+		sent = t.AsTime()
+	}
+	for _, e := range v.GetHistory() { // what the target is still at work on counts as sent anew
+		ran := e.GetToState() == pb.State_STATE_PROCESSING || e.GetFromState() == pb.State_STATE_PROCESSING
+		if (ran || e.GetFacts()["finding"] == word(pb.Finding_FINDING_PENDING)) && e.GetTime().AsTime().After(sent) {
+			sent = e.GetTime().AsTime()
+		}
+	}
+	return sent.Add(unbounded)
 }
 
 // pending says whether an approval waits for somebody.
