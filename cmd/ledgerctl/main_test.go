@@ -132,6 +132,7 @@ func TestStateDir(t *testing.T) {
 		want string
 	}{
 		{"flag", "f", []string{"LEDGERD_STATE_DIR=l", "XDG_STATE_HOME=/x", "HOME=/h"}, "f"},
+		{"this program's variable", "", []string{"LEDGERCTL_STATE_DIR=c", "LEDGERD_STATE_DIR=l", "HOME=/h"}, "c"},
 		{"ledgerd's own variable", "", []string{"LEDGERD_STATE_DIR=l", "XDG_STATE_HOME=/x", "HOME=/h"}, "l"},
 		{"state home", "", []string{"XDG_STATE_HOME=/x", "HOME=/h"}, filepath.Join("/x", "ledgerd")},
 		{"a relative state home is none", "", []string{"XDG_STATE_HOME=x", "HOME=/h"}, filepath.Join("/h", ".local", "state", "ledgerd")},

@@ -42,11 +42,13 @@ func (d devLedger) access() client.Config {
 	return client.Config{Endpoint: d.GRPCAddr, CAFile: d.CAFile, CertFile: who.CertFile, KeyFile: who.KeyFile}
 }
 
-// stateDir is where a development ledger keeps its files: the flag, else what ledgerd would use under this environment.
+// stateDir is where a development ledger keeps its files: the flag, also as a variable, else what ledgerd would use under this environment.
 func stateDir(flag string, env []string) (string, error) {
 	switch {
 	case flag != "":
 		return flag, nil
+	case variable(env, "LEDGERCTL_STATE_DIR") != "":
+		return variable(env, "LEDGERCTL_STATE_DIR"), nil
 	case variable(env, "LEDGERD_STATE_DIR") != "":
 		return variable(env, "LEDGERD_STATE_DIR"), nil
 	case filepath.IsAbs(variable(env, "XDG_STATE_HOME")): // relative ones are ignored, says the XDG base directory specification
