@@ -183,8 +183,9 @@ func (j Jumps) among(i int, t time.Time) bool {
 	return t.IsZero() || j.eras[i].shows(t) || !slices.ContainsFunc(j.eras, func(e era) bool { return e.shows(t) })
 }
 
+// shows reports whether a time can have been noted in an era: what is noted on a guess may be off by less than the margin.
 func (e era) shows(t time.Time) bool {
-	return (e.first.IsZero() || !t.Before(e.first)) && (e.last.IsZero() || !t.After(e.last))
+	return (e.first.IsZero() || !t.Before(e.first.Add(-jumpMargin))) && (e.last.IsZero() || !t.After(e.last.Add(jumpMargin)))
 }
 
 func (e era) gain(to era) time.Duration { return to.high.Sub(e.low) }

@@ -228,6 +228,39 @@ func TestAGrantThatIsShownAgainLastsNoLonger(t *testing.T) {
 	}
 }
 
+// TestWhatIsNotedAheadOfTheClockIsNotOfAnotherTime: what is noted on a guess of the store's time may be a little later than all that the clock has
+// shown before it is set.
+func TestWhatIsNotedAheadOfTheClockIsNotOfAnotherTime(t *testing.T) {
+	const ahead = 100 * time.Millisecond
+	for name, sets := range map[string][2]time.Duration{"set back after it": {0, -jump}, "set back before it, and right again after it": {-jump, jump}} {
+		t.Run(name, func(t *testing.T) {
+			w := newClocked(t, func(c *ledger.Contract) { c.RequireIntentTime = false })
+			clock := ledger.NewClock(func() time.Duration { return w.clock.Sub(shelfBegins) }, nil)
+			w.service.Watching(clock)
+			for _, set := range []time.Duration{0, sets[0]} {
+				w.set += set
+				if err := clock.Look(t.Context(), shows{time: w.clock.Add(w.set)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			claim := func(id string) ledger.Answer {
+				return w.do(ledger.Claim{
+					Key: modelKey, ClaimID: claimID(id), WorkerID: "worker", Actor: scriptWorker, Fingerprint: scriptFingerprint("request"), ToolAllowed: true,
+				})
+			}
+			w.set += ahead
+			claim("first")
+			w.set += sets[1] - ahead
+			if a := claim("first"); a.Grant != nil && a.Grant.SendWithin > 30*time.Second+ahead { // a window that the clock shows to be over stays so
+				t.Errorf("shown again after the clock was set: %+v, want at most 30s", a.Grant)
+			}
+			if a := claim("second"); a.Outcome != ledger.OutcomeInProgress {
+				t.Errorf("claimed by another at once: %s, want IN_PROGRESS", a.Outcome)
+			}
+		})
+	}
+}
+
 func TestNothingExpiresOrIsRetiredEarly(t *testing.T) {
 	w := newClocked(t, func(c *ledger.Contract) { c.RetryWindow, c.RetainCompleted = time.Hour, time.Hour })
 	w.claim("first")
