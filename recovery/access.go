@@ -137,17 +137,24 @@ func (l *Loop) wish(tool ledger.Tool, turns int) wish {
 // knock has a gate decide.
 func (l *Loop) knock(ctx context.Context, tool ledger.Tool, w wish) knock {
 	k := knock{tool: tool, wished: w, began: time.Now()}
-	k.err = l.gates.Gate(ctx, tool, func(now time.Time, was []byte) ([]byte, error) {
-		g, err := readGate(was)
+	var how change
+	k.err = l.gates.Gate(ctx, tool, func(now time.Time, document []byte) ([]byte, error) {
+		g, err := readGate(document)
 		if err != nil {
 			return nil, err
 		}
 		var changed bool
-		if k.given, changed = g.pass(now, w); !changed {
+		how.was = g.shut(now)
+		k.given, changed = g.pass(now, w)
+		how.is, how.well = g.shut(now), g.closed().IsZero()
+		if !changed {
 			return nil, nil
 		}
 		return g.document()
 	})
+	if k.err == nil {
+		l.gateTold(tool, how)
+	}
 	return k
 }
 

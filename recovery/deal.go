@@ -46,6 +46,9 @@ var loop = ledger.Actor{Kind: ledger.ActorRecovery, Name: "recovery"}
 // source is where evidence was read, for the history.
 const source = "probe"
 
+// longestSaid bounds what a target can put off by its own word: else one mistake of it stops a tool's recovery for as long as it says.
+const longestSaid = time.Hour
+
 var (
 	errPanicked = errors.New("the check has panicked")
 	errLate     = errors.New("the turn to ask the target was over before it could be asked")
@@ -93,6 +96,7 @@ func (l *Loop) deal(ctx context.Context, id ledger.OperationID, tool ledger.Tool
 		return d
 	}
 	verdict, taken := l.ask(ctx, probe, answer.Operation, timeout)
+	verdict.Evidence.RetryAfter = min(verdict.Evidence.RetryAfter, longestSaid)
 	d.Finding, d.Cause = verdict.Evidence.Finding, verdict.Evidence.Cause
 	took := time.Since(began)
 	if taken && d.Finding == ledger.Indeterminate { // cut off; there is nothing to tell
@@ -211,17 +215,4 @@ func (l *Loop) judged(op *ledger.Operation, c ledger.Contract, v Verdict) (ledge
 	}
 	ev.Missing = slices.Compact(slices.Sorted(slices.Values(slices.Concat(ev.Missing, missing))))
 	return ev, nil
-}
-
-// told logs a check.
-func (l *Loop) told(d Done, why string) {
-	if d.Err != nil { // is told when it is put off
-		return
-	}
-	about := []any{attrTool, string(d.Tool), attrOperation, d.ID.String(), "finding", result(d, false), "state", d.State.String()}
-	if why == "" {
-		l.log.Debug("a target was asked", about...)
-		return
-	}
-	l.log.Warn("a target could not be asked", append(about, "why", why)...)
 }

@@ -187,7 +187,7 @@ func (g *gate) windBack(now time.Time) bool {
 	return true
 }
 
-// closed is until when nothing is asked.
+// closed is until when nothing is asked; zero: the target has answered since.
 func (g *gate) closed() time.Time { return latest(g.OpenUntil, g.LeftUntil) }
 
 // soonest is when the first turn ends by itself.

@@ -82,6 +82,7 @@ type Loop struct {
 	requests fingerprint.Options
 	log      *slog.Logger
 	metrics  *metrics
+	runs     runs
 	interval time.Duration
 	batch    int
 	workers  int
@@ -99,7 +100,7 @@ type Loop struct {
 
 // New makes a loop on a ledger and its store. The ring is that which requests are digested with.
 func New(l *ledger.Ledger, store Store, probes Probes, ring *fingerprint.Ring, o Options) (*Loop, error) {
-	m, err := newMetrics(o.Meter)
+	m, err := newMetrics(o.Meter, func(tool ledger.Tool) string { return toolLabel(l, tool) })
 	if err != nil {
 		return nil, err
 	}

@@ -59,18 +59,20 @@ type metrics struct {
 	leases   metric.Int64UpDownCounter
 	backlog  atomic.Int64
 	success  atomic.Int64
+	closed   closures
 }
 
-func newMetrics(meter metric.Meter) (*metrics, error) {
+func newMetrics(meter metric.Meter, label func(ledger.Tool) string) (*metrics, error) {
 	if meter == nil {
 		meter = otel.Meter("github.com/opsledger/opsledger/recovery")
 	}
 	m := &metrics{}
-	var errs [6]error
+	var errs [7]error
 	m.queries, errs[0] = meter.Int64Counter("ledger.evidence.queries", metric.WithUnit("{query}"),
 		metric.WithDescription("Checks of targets, by what they found, or why they found nothing."))
 	m.duration, errs[1] = meter.Float64Histogram("ledger.evidence.duration", metric.WithUnit("s"),
-		metric.WithDescription("How long a target took to be asked."))
+		metric.WithDescription("How long a target took to be asked."),
+		metric.WithExplicitBucketBoundaries(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30))
 	m.lag, errs[2] = meter.Float64Histogram("ledger.recovery.lag", metric.WithUnit("s"),
 		metric.WithDescription("From the time at which an operation was due until recovery took it, by the store's clock."),
 		metric.WithExplicitBucketBoundaries(0.1, 0.5, 1, 2, 5, 15, 60, 300, 1800, 3600, 21600))
@@ -86,6 +88,21 @@ func newMetrics(meter metric.Meter) (*metrics, error) {
 		metric.WithDescription("When recovery last could read what is due, as Unix time by this host's clock; 0: never."),
 		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
 			o.Observe(m.success.Load())
+			return nil
+		}))
+	_, errs[6] = meter.Int64ObservableGauge("ledger.recovery.breaker.open", metric.WithUnit("{tool}"),
+		metric.WithDescription("1 while a tool's target is left alone: it wants to be, or answers nobody. As this instance last saw it; 0: it may be asked."),
+		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+			labels := map[string]int64{}
+			m.closed.each(time.Now(), func(tool ledger.Tool, open bool) {
+				labels[label(tool)] += 0
+				if open {
+					labels[label(tool)] = 1
+				}
+			})
+			for name, open := range labels {
+				o.Observe(open, metric.WithAttributes(attribute.String(labelTool, name)))
+			}
 			return nil
 		}))
 	return m, errors.Join(errs[:]...)

@@ -16,7 +16,7 @@ type Breaker uint8
 const (
 	// BreakerClosed: it is asked, within its limits.
 	BreakerClosed Breaker = iota
-	// BreakerOpen: it has answered nobody for a while, and nothing is asked.
+	// BreakerOpen: it has answered nobody for a while, or wants to be left alone, and nothing is asked.
 	BreakerOpen
 	// BreakerHalfOpen: one question at a time is let through, to see whether it works again.
 	BreakerHalfOpen
@@ -54,9 +54,9 @@ func Standings(ctx context.Context, store ledger.GateStore) (map[ledger.Tool]Sta
 func (g gate) standing(now time.Time) Standing {
 	s := Standing{Failures: g.Failures, OpenUntil: g.OpenUntil}
 	switch {
-	case g.Opened == 0:
-	case g.OpenUntil.After(now):
+	case g.closed().After(now):
 		s.Breaker = BreakerOpen
+	case g.Opened == 0:
 	default:
 		s.Breaker = BreakerHalfOpen
 	}

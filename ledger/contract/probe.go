@@ -191,21 +191,18 @@ func indeterminate(cause ledger.IndeterminateCause, a Answer) Verdict {
 	return Verdict{Evidence: ledger.Evidence{Finding: ledger.Indeterminate, Cause: cause, RetryAfter: retryAfter(a)}}
 }
 
-// maxRetryAfter bounds what a target can put off by its own word.
-const maxRetryAfter = 24 * time.Hour
-
-// retryAfter is when the target wants to be asked again, by its own clock.
+// retryAfter is when the target wants to be asked again, by its own clock. Who asks bounds it.
 func retryAfter(a Answer) time.Duration {
 	text := a.Header.Get("Retry-After")
 	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
-		return min(time.Duration(seconds)*time.Second, maxRetryAfter)
+		return time.Duration(seconds) * time.Second
 	}
 	at, err := http.ParseTime(text)
 	sent, unsaid := http.ParseTime(a.Header.Get("Date"))
 	if err != nil || unsaid != nil {
 		return 0
 	}
-	return min(max(at.Sub(sent), 0), maxRetryAfter)
+	return max(at.Sub(sent), 0)
 }
 
 // The bounds of what names a resource, those of reports.

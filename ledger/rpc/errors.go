@@ -197,7 +197,7 @@ func unanswered(err error) *Unanswered {
 	u := &Unanswered{}
 	for _, detail := range s.Details() {
 		if retry, ok := detail.(*errdetails.RetryInfo); ok {
-			u.After = min(max(retry.GetRetryDelay().AsDuration(), 0), maxRetryAfter)
+			u.After = max(retry.GetRetryDelay().AsDuration(), 0)
 		}
 	}
 	switch s.Code() {
