@@ -87,7 +87,7 @@ func (s *session) tools(r *pb.ListToolsResponse) error {
 		breaker := "-"
 		if h.GetBreaker() != 0 {
 			breaker = map[pb.BreakerState]string{
-				pb.BreakerState_BREAKER_STATE_CLOSED: "asked", pb.BreakerState_BREAKER_STATE_OPEN: "not asked: down",
+				pb.BreakerState_BREAKER_STATE_CLOSED: "asked", pb.BreakerState_BREAKER_STATE_OPEN: "not asked",
 				pb.BreakerState_BREAKER_STATE_HALF_OPEN: "tried",
 			}[h.GetBreaker()]
 		}

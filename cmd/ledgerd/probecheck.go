@@ -29,8 +29,8 @@ func (p program) probeCheckCommand() *cobra.Command {
 		Use:   "check TOOL --downstream-key KEY",
 		Short: "Ask a tool's target once, as its contract says, and show what the answer means",
 		Long: "Ask a tool's target once, as recovery would, and show its status, what each expression of the contract says of the answer, and the verdict. The\n" +
-			"answer itself is not shown. Only the first page is asked for. Nothing is recorded, and limits do not hold. Exit code 0: there is a verdict; 1: the target\n" +
-			"could not be asked; 2: wrong usage.",
+			"answer itself is not shown. Only the first page is asked for: where a list goes on, the verdict is that of a list whose rest can't be had. Nothing is\n" +
+			"recorded, and limits do not hold. Exit code 0: there is a verdict; 1: the target could not be asked; 2: wrong usage.",
 		Example: "  ledgerd probe check payments.charge --downstream-key 0f9c... --contracts contracts.yaml --probe-allow payments.internal\n" +
 			"  ledgerd probe check tickets.create --downstream-key 0f9c... --attribute queue=ops",
 		Args: cobra.ArbitraryArgs,
@@ -81,7 +81,7 @@ func (p program) checkProbe(ctx context.Context, c Config, tool ledger.Tool, tri
 	if unasked != nil {
 		return fmt.Errorf("the target could not be asked: %w", unasked)
 	}
-	said, verdict := query.Explain(contract.Answer{Status: answer.Status, Header: answer.Header, Body: answer.Body}, trial)
+	said, verdict := query.Explain(url, contract.Answer{Status: answer.Status, Header: answer.Header, Body: answer.Body}, trial)
 	out := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(out, "status\t%d\n", answer.Status)
 	for _, s := range said {

@@ -84,3 +84,54 @@ func TestProbeCheck(t *testing.T) {
 		t.Errorf("a tool without a contract: %v", err)
 	}
 }
+
+const triedList = `
+tools:
+  tickets.create:
+    effect: keyed
+    recovery:
+      method: probe
+      key_retention: 24h
+      effect_within: 2m
+      probe:
+        http:
+          url: "URL/{downstream_key}"
+          found: "status == 200 && size(body.data) == 1"
+          not_found: "status == 200 && size(body.data) == 0"
+          next: "body.next"
+          result: {id: "body.data[0].id"}
+      verify: []
+`
+
+// What recovery would not take for absent or done is not shown as that, and why is said.
+func TestProbeCheckOfAList(t *testing.T) {
+	answers := map[string]string{
+		"empty": `{"data":[],"next":""}`, "emptyhead": `{"data":[],"next":"/canary"}`, "unsaid": `{"data":[]}`, "elsewhere": `{"data":[],"next":"http://canary.test/"}`,
+		"one": `{"data":[{"id":"canary"}],"next":null}`, "onehead": `{"data":[{"id":"canary"}],"next":"/canary"}`, "unnamed": `{"data":[{"name":"canary"}],"next":""}`,
+	}
+	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write([]byte(answers[strings.TrimPrefix(r.URL.Path, "/")]))
+	}))
+	t.Cleanup(target.Close)
+	contracts := written(t, "contracts.yaml", strings.ReplaceAll(triedList, "URL", target.URL))
+	const (
+		absent  = "status     200\nfound      false\nnot_found  true\n"
+		there   = "status     200\nfound      true\nnot_found  false\n"
+		more    = "next       a further page, which is not asked for\n"
+		unnamed = "next       its next page is not named, or lies on another server\n"
+		nothing = "verdict    INDETERMINATE (NOT_UNDERSTOOD)\n"
+	)
+	for key, want := range map[string]string{
+		"empty": absent + "verdict    NOT_FOUND\n", "emptyhead": absent + more + nothing, "unsaid": absent + unnamed + nothing, "elsewhere": absent + unnamed + nothing,
+		"one": there + "verdict    FOUND\n", "onehead": there + more + "verdict    AMBIGUOUS\n",
+		"unnamed": there + "result.id  no value\nverdict    AMBIGUOUS\n",
+	} {
+		out, err := output(t, nil, "probe", "check", "tickets.create", "--contracts", contracts, "--downstream-key", key, "--probe-allow", "127.0.0.1")
+		if err != nil {
+			t.Errorf("%s: %v", key, err)
+		}
+		if diff := cmp.Diff(want, out); diff != "" {
+			t.Errorf("%s: %s", key, diff)
+		}
+	}
+}

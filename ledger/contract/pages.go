@@ -16,10 +16,14 @@ var errNextPage = errors.New("its next page is not named, or lies on another ser
 // Next is where a list goes on of which an answer has the first page; "": there is no more. asked is the address of that question: the next page lies on the
 // same server, and its address may be relative. An error means that there may be more, and that it can't be asked for; its text is constant.
 func (q *Query) Next(asked string, a Answer, op *ledger.Operation) (string, error) {
-	if q.next == nil || noAnswer(a.Status) != 0 {
+	return q.nextPage(asked, a.Status, answerVariables(a, op))
+}
+
+func (q *Query) nextPage(asked string, status int, vars map[string]any) (string, error) {
+	if q.next == nil || noAnswer(status) != 0 {
 		return "", nil
 	}
-	v, err := q.next.eval(answerVariables(a, op))
+	v, err := q.next.eval(vars)
 	if err != nil {
 		return "", errNextPage
 	}
