@@ -106,9 +106,9 @@ func TestScript(t *testing.T) {
 		{Name: "sequence", Type: "int8", Claim: text("1"), Done: text("2")},
 	}
 	const want = `\set unit random(1, 9000000000000000000)
-WITH o AS (INSERT INTO operations (id, scope, state, sequence, update_time, grant_lease_until, custodian, result) VALUES (md5(:unit::text)::uuid, :c_scope::text, :c_state::int2, :c_sequence::int8, now(), :c_grant_lease_until::timestamptz, ''::text, NULL::bytea) ON CONFLICT (id) DO NOTHING RETURNING id, next_check_time),
+WITH o AS (INSERT INTO operations (id, scope, state, sequence, update_time, grant_lease_until, custodian, result) VALUES (md5(:unit::text)::uuid, :c_scope::text, :c_state::int2, :c_sequence::int8, now(), :c_grant_lease_until::timestamptz, ''::text, NULL::bytea) ON CONFLICT (id) DO NOTHING RETURNING id, tool, next_check_time),
 e AS (INSERT INTO events (operation_id, sequence) SELECT o.id, :e_sequence::int8 FROM o)
-INSERT INTO due (next_check_time, operation_id) SELECT next_check_time, id FROM o RETURNING next_check_time AS due \gset
+INSERT INTO due (next_check_time, operation_id, tool_key) SELECT next_check_time, id, hashtextextended(tool, 0) FROM o RETURNING next_check_time AS due \gset
 WITH o AS (UPDATE operations SET (state, sequence, update_time, grant_lease_until, custodian, result) = ROW(:d_state::int2, :d_sequence::int8, now(), :d_grant_lease_until::timestamptz, ''::text, :d_result::bytea)
 WHERE id = md5(:unit::text)::uuid AND sequence = :c_sequence::int8 AND grant_lease_until IS NOT DISTINCT FROM :c_grant_lease_until::timestamptz RETURNING id),
 d AS (DELETE FROM due USING o WHERE operation_id = o.id AND next_check_time = :due::timestamptz)
