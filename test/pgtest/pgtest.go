@@ -79,7 +79,7 @@ func Own(t testing.TB, opts Options) *Server {
 	return s
 }
 
-// require skips where PostgreSQL is missing, but never in CI.
+// require skips where PostgreSQL is missing, but never in CI, and where its clock can not be set.
 func require(t testing.TB, err error) {
 	t.Helper()
 	switch {
