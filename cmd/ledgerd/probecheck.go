@@ -73,15 +73,11 @@ func (p program) checkProbe(ctx context.Context, c Config, tool ledger.Tool, tri
 	if err != nil { // its text is constant
 		return usageError{fmt.Errorf("the target can't be asked: %w", err)}
 	}
-	question := recovery.Question{URL: url}
-	for _, header := range query.Headers() {
-		question.Headers = append(question.Headers, recovery.Header(header))
-	}
-	answer, unasked := recovery.NewAsker(recovery.AskerOptions{Allowed: allowed, MaxBody: contract.MaxBody}).Get(ctx, question)
+	answer, unasked := get(ctx, recovery.NewAsker(recovery.AskerOptions{Allowed: allowed, MaxBody: contract.MaxBody}), url, query.Headers())
 	if unasked != nil {
 		return fmt.Errorf("the target could not be asked: %w", unasked)
 	}
-	said, verdict := query.Explain(url, contract.Answer{Status: answer.Status, Header: answer.Header, Body: answer.Body}, trial)
+	said, verdict := query.Explain(url, answer, trial)
 	out := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(out, "status\t%d\n", answer.Status)
 	for _, s := range said {
