@@ -10,33 +10,11 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/opsledger/opsledger/test/pgtest"
 )
 
 // TestAgedPlans: a page of what is old, and what is forgotten, cost what they have, however much else there is.
 func TestAgedPlans(t *testing.T) {
-	server := pgtest.Any(t)
-	s, err := Open(t.Context(), server.DSN(server.Database(t)), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = s.Close() }()
-	if err := s.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	conn, err := pgx.ConnectConfig(t.Context(), s.pool.Config().ConnConfig.Copy())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close(t.Context()) }()
-	exec := func(sql string) {
-		t.Helper()
-		if _, err := conn.Exec(t.Context(), sql); err != nil {
-			t.Fatal(err)
-		}
-	}
-	exec("SET statement_timeout = 0")
+	conn, exec := planned(t)
 	const every = 50_000
 	for _, state := range []string{"empty", "many", "many, analysed"} {
 		switch state {

@@ -3,6 +3,7 @@
 package postgres
 
 import (
+	"context"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -27,6 +28,32 @@ func openRows(n int) string {
 	u AS (INSERT INTO unknown SELECT ` + likeKey("scope", "task", "tool") + `, hashtextextended(tool, 0), create_time, id FROM o WHERE state = 5)
 	INSERT INTO events (operation_id, scope_key, ` + names("", eventColumns) + `)
 	SELECT id, hashtextextended(scope, 0), 1, 1, 1, create_time, 2, 0, 2, 1, 'p', 'claim', id::text, '', 'c', NULL, '', NULL, sha256('') FROM o`
+}
+
+// planned opens an empty store, and a connection beside it as the store has its own, whose statements may take their time.
+func planned(t *testing.T) (conn *pgx.Conn, run func(sql string)) {
+	t.Helper()
+	server := pgtest.Any(t)
+	s, err := Open(t.Context(), server.DSN(server.Database(t)), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	if err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if conn, err = pgx.ConnectConfig(t.Context(), s.pool.Config().ConnConfig.Copy()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	run = func(sql string) {
+		t.Helper()
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run("SET statement_timeout = 0") // this machine may be slow
+	return conn, run
 }
 
 // TestPlans: a planner that takes a partial index for the compare-and-swap reads all open operations for each batch, one that takes none

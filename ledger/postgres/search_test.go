@@ -7,36 +7,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/opsledger/opsledger/ledger"
-	"github.com/opsledger/opsledger/test/pgtest"
 )
 
 // TestSearchPlans: what people look for when they are called is found by an index, also where it is a thousandth of what there is.
 func TestSearchPlans(t *testing.T) {
-	server := pgtest.Any(t)
-	name := server.Database(t)
-	s, err := Open(t.Context(), server.DSN(name), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = s.Close() }()
-	if err := s.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	conn, err := pgx.ConnectConfig(t.Context(), s.pool.Config().ConnConfig.Copy())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close(t.Context()) }()
-	run := func(sql string) {
-		t.Helper()
-		if _, err := conn.Exec(t.Context(), sql); err != nil {
-			t.Fatal(err)
-		}
-	}
-	run("SET statement_timeout = 0") // this machine may be slow
+	conn, run := planned(t)
 	yes := true
 	searches := map[string]struct {
 		q     ledger.Search
