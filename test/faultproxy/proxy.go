@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package faultproxy is a proxy for one upstream, TCP or unix socket, that
-// breaks connections at exact points of the conversation.
+// Package faultproxy is a proxy for one upstream at a time, TCP or unix socket,
+// that breaks connections at exact points of the conversation.
 //
 // A point is named by what passes, not by time: a number of bytes, a pattern,
 // a PostgreSQL message, an HTTP/2 request or response, a TLS record; or a hook
@@ -51,18 +51,18 @@ type Options struct {
 
 // Proxy forwards connections to one upstream.
 type Proxy struct {
-	network, address string
-	hooks            [2]func(int, []byte) Action
-	listener         net.Listener
-	ctx              context.Context // ends with Close
-	cancel           context.CancelFunc
-	goroutines       sync.WaitGroup
+	hooks      [2]func(int, []byte) Action
+	listener   net.Listener
+	ctx        context.Context // ends with Close
+	cancel     context.CancelFunc
+	goroutines sync.WaitGroup
 
-	mu     sync.Mutex
-	links  map[int]*link
-	last   int
-	traps  []*Trap
-	paused [2]chan struct{} // closed by Resume; nil while not paused
+	mu               sync.Mutex
+	network, address string // of the upstream
+	links            map[int]*link
+	last             int
+	traps            []*Trap
+	paused           [2]chan struct{} // closed by Resume; nil while not paused
 }
 
 // Start listens and forwards each connection to the upstream, a network and an
@@ -120,6 +120,15 @@ func (p *Proxy) CutNow(how How) int {
 	return len(p.links)
 }
 
+// Redirect forwards the connections to come to another upstream, as an address
+// that moves to another machine does. Those that are there stay; CutNow ends
+// them.
+func (p *Proxy) Redirect(network, address string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.network, p.address = network, address
+}
+
 // Connections returns how many connections there are, and how many there have
 // been.
 func (p *Proxy) Connections() (now, ever int) {
@@ -172,7 +181,10 @@ func (p *Proxy) accept() {
 
 // serve forwards one connection until both directions have ended.
 func (p *Proxy) serve(num int, client net.Conn) {
-	server, err := (&net.Dialer{}).DialContext(p.ctx, p.network, p.address)
+	p.mu.Lock()
+	network, address := p.network, p.address
+	p.mu.Unlock()
+	server, err := (&net.Dialer{}).DialContext(p.ctx, network, address)
 	if err != nil {
 		hangUp(client, RST)
 		return

@@ -231,6 +231,30 @@ func TestCutNow(t *testing.T) {
 	}
 }
 
+func TestRedirectLeavesWhatIsThere(t *testing.T) {
+	before, after := newUpstream(t, "tcp", "127.0.0.1:0"), newUpstream(t, "tcp", "127.0.0.1:0")
+	p := start(t, before.Addr(), Options{})
+	first := dial(t, p)
+	write(t, first, "a\n")
+	expect(t, first, "A\n")
+	p.Redirect("tcp", after.Addr().String())
+	second := dial(t, p)
+	write(t, second, "b\n")
+	expect(t, second, "B\n")
+	write(t, first, "c\n")
+	expect(t, first, "C\n")
+	for u, want := range map[*upstream][]string{before: {"a\n", "c\n"}, after: {"b\n"}} {
+		for _, line := range want {
+			if got := receive(t, u.lines); got != line {
+				t.Errorf("%q arrived, want %q", got, line)
+			}
+		}
+		if len(u.lines) > 0 {
+			t.Errorf("more than %q arrived", want)
+		}
+	}
+}
+
 func TestPauseAndResume(t *testing.T) {
 	u := newUpstream(t, "tcp", "127.0.0.1:0")
 	p := start(t, u.Addr(), Options{})
