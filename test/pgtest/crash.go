@@ -15,8 +15,16 @@ import (
 	"time"
 )
 
-// Crash ends all processes of the server by SIGKILL, and starts it again on what its files hold, at the same address.
+// Crash is Kill, and starts the server again on what its files hold, at the same address.
 func (s *Server) Crash(ctx context.Context) error {
+	if err := s.Kill(ctx); err != nil {
+		return err
+	}
+	return s.begin(ctx)
+}
+
+// Kill ends all processes of the server by SIGKILL. It returns when they have ended: nobody reads or writes its files any more.
+func (s *Server) Kill(ctx context.Context) error {
 	parent := s.cmd.Process.Pid
 	// Stopped, it neither sees its children end nor starts others.
 	err := syscall.Kill(parent, syscall.SIGSTOP)
@@ -40,7 +48,7 @@ func (s *Server) Crash(ctx context.Context) error {
 			return fmt.Errorf("pgtest: the server's processes do not end: %w", ctx.Err())
 		}
 	}
-	return s.begin(ctx)
+	return nil
 }
 
 // childrenOf a process, as Linux tells.

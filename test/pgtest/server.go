@@ -57,15 +57,22 @@ type Server struct {
 	// foreign is nil for our own.
 	foreign *foreign
 
-	dir  string
+	files
 	port int
 	cmd  *exec.Cmd
 	done chan error
-	// again launches another server on the same files.
-	again func(ctx context.Context) (*Server, error)
+	// primary is whom it has followed since it was made; nil for one that was no standby.
+	primary *Server
 
 	mu       sync.Mutex
 	prepared map[string]bool
+}
+
+// files are what a server is started on, and how.
+type files struct {
+	bin, dir string
+	attr     *syscall.SysProcAttr
+	opts     Options
 }
 
 // findBinaries returns a directory with initdb and postgres: what the environment names, else the newest that Debian's packages
@@ -108,29 +115,45 @@ func Start(ctx context.Context, opts Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	// Not t.TempDir: its parent is closed to other users, and a socket's path has room for 107 bytes only.
-	dir, err := os.MkdirTemp("/tmp", "pgtest-")
+	f, err := newFiles(bin, opts)
 	if err != nil {
-		return nil, fmt.Errorf("pgtest: %w", err)
+		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			_ = os.RemoveAll(dir)
+			_ = os.RemoveAll(f.dir)
 		}
 	}()
-	attr, err := unprivileged(dir)
-	if err != nil {
+	if err := initdb(ctx, bin, f.dir, f.attr); err != nil {
 		return nil, err
 	}
-	if err := initdb(ctx, bin, dir, attr); err != nil {
-		return nil, err
-	}
-	if err := prepare(filepath.Join(dir, "data"), attr, opts); err != nil {
+	if err := f.prepare(); err != nil {
 		return nil, fmt.Errorf("pgtest: %w", err)
 	}
-	var s *Server
+	return f.launchAnywhere(ctx)
+}
+
+// newFiles makes a directory of its own for a server.
+func newFiles(bin string, opts Options) (files, error) {
+	// Not t.TempDir: its parent is closed to other users, and a socket's path has room for 107 bytes only.
+	dir, err := os.MkdirTemp("/tmp", "pgtest-")
+	if err != nil {
+		return files{}, fmt.Errorf("pgtest: %w", err)
+	}
+	attr, err := unprivileged(dir)
+	if err != nil {
+		return files{}, errors.Join(err, os.RemoveAll(dir))
+	}
+	return files{bin, dir, attr, opts}, nil
+}
+
+// data is where the server's own files are.
+func (f files) data() string { return filepath.Join(f.dir, "data") }
+
+// launchAnywhere starts a server at an address of its own.
+func (f files) launchAnywhere(ctx context.Context) (s *Server, err error) {
 	for range 3 { // the free port that was found may be taken by somebody else a moment later
-		if s, err = launch(ctx, bin, dir, 0, attr, opts); err == nil {
+		if s, err = f.launch(ctx, 0); err == nil {
 			return s, nil
 		}
 	}
@@ -155,24 +178,18 @@ func initdb(ctx context.Context, bin, dir string, attr *syscall.SysProcAttr) err
 	return nil
 }
 
-// prepare writes what a server finds beside its data. By the socket everybody is let in: by it a server is administered.
-func prepare(data string, attr *syscall.SysProcAttr, opts Options) error {
-	files := maps.Clone(opts.Files)
-	if opts.Auth != "" {
-		if files == nil {
-			files = map[string][]byte{}
+// prepare writes what a server finds beside its data. By the socket everybody is let in: by it a server is administered, and followed.
+func (f files) prepare() error {
+	beside := maps.Clone(f.opts.Files)
+	if f.opts.Auth != "" {
+		if beside == nil {
+			beside = map[string][]byte{}
 		}
-		files["pg_hba.conf"] = fmt.Appendf(nil, "local all all trust\nhost all all all %s\n", opts.Auth)
+		beside["pg_hba.conf"] = fmt.Appendf(nil, "local all,replication all trust\nhost all all all %s\n", f.opts.Auth)
 	}
-	for name, content := range files {
-		file := filepath.Join(data, name)
-		if err := os.WriteFile(file, content, 0o600); err != nil {
+	for name, content := range beside {
+		if err := f.write(name, content); err != nil {
 			return err
-		}
-		if attr.Credential != nil {
-			if err := os.Chown(file, int(attr.Credential.Uid), int(attr.Credential.Gid)); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
@@ -216,7 +233,7 @@ func uid(attr *syscall.SysProcAttr) int {
 func environment() []string { return []string{"PATH=/usr/bin:/bin", "LC_ALL=C", "TZ=UTC"} }
 
 // launch starts a server on files that are there; port 0 is a free one.
-func launch(ctx context.Context, bin, dir string, port int, attr *syscall.SysProcAttr, opts Options) (*Server, error) {
+func (f files) launch(ctx context.Context, port int) (*Server, error) {
 	if port == 0 {
 		var err error
 		if port, err = freePort(ctx); err != nil {
@@ -224,37 +241,36 @@ func launch(ctx context.Context, bin, dir string, port int, attr *syscall.SysPro
 		}
 	}
 	settings := map[string]string{
-		"listen_addresses": "127.0.0.1", "port": strconv.Itoa(port), "unix_socket_directories": dir,
+		"listen_addresses": "127.0.0.1", "port": strconv.Itoa(port), "unix_socket_directories": f.dir,
 		"max_connections": "200", "shared_buffers": "64MB", "log_line_prefix": "%m [%p] ",
 	}
-	if !opts.Durable {
+	if !f.opts.Durable {
 		settings["fsync"], settings["full_page_writes"] = "off", "off"
 	}
-	if opts.LogStatements {
+	if f.opts.LogStatements {
 		settings["log_statement"], settings["log_min_duration_statement"] = "all", "0"
 	}
-	args := []string{"-D", filepath.Join(dir, "data")}
+	args := []string{"-D", f.data()}
 	for name, value := range settings {
 		args = append(args, "-c", name+"="+value)
 	}
-	for name, value := range opts.Settings { // the last one counts
+	for name, value := range f.opts.Settings { // the last one counts
 		args = append(args, "-c", name+"="+value)
 	}
-	s := &Server{dir: dir, port: port, done: make(chan error, 1)}
-	s.again = func(ctx context.Context) (*Server, error) { return launch(ctx, bin, dir, port, attr, opts) }
+	s := &Server{files: f, port: port, done: make(chan error, 1)}
 	log, err := os.Create(s.LogFile())
 	if err != nil {
 		return nil, fmt.Errorf("pgtest: %w", err)
 	}
 	defer func() { _ = log.Close() }()
-	s.cmd = exec.Command(filepath.Join(bin, "postgres"), args...)
-	s.cmd.Dir, s.cmd.Env, s.cmd.Stdout, s.cmd.Stderr = dir, environment(), log, log
-	if opts.Clock {
-		if s.cmd.Env, err = clocked(s.cmd.Env, dir); err != nil {
+	s.cmd = exec.Command(filepath.Join(f.bin, "postgres"), args...)
+	s.cmd.Dir, s.cmd.Env, s.cmd.Stdout, s.cmd.Stderr = f.dir, environment(), log, log
+	if f.opts.Clock {
+		if s.cmd.Env, err = clocked(s.cmd.Env, f.dir); err != nil {
 			return nil, err
 		}
 	}
-	own := *attr
+	own := *f.attr
 	own.Pdeathsig, own.Setpgid = syscall.SIGQUIT, true // SIGQUIT is an immediate shutdown
 	s.cmd.SysProcAttr = &own
 	started := make(chan error)
@@ -377,7 +393,7 @@ func (s *Server) end(how syscall.Signal) error {
 
 // begin starts a server that has ended again.
 func (s *Server) begin(ctx context.Context) error {
-	next, err := s.again(ctx)
+	next, err := s.launch(ctx, s.port)
 	if err != nil {
 		return err
 	}
@@ -390,7 +406,7 @@ func (s *Server) Demote(ctx context.Context) error {
 	if err := s.end(Fast); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(s.dir, "data", "standby.signal"), nil, 0o644); err != nil { // it is only looked for
+	if err := os.WriteFile(filepath.Join(s.data(), "standby.signal"), nil, 0o644); err != nil { // it is only looked for
 		return fmt.Errorf("pgtest: %w", err)
 	}
 	return s.begin(ctx)
