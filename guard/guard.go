@@ -98,6 +98,8 @@ const (
 	LeaseOver Guard = "lease-over"
 	// KeptSuccess: nor against a success that a worker has reported (T27).
 	KeptSuccess Guard = "kept-success"
+	// FoundDenied: nor, unseen, against what was found (T39).
+	FoundDenied Guard = "found-denied"
 	// OneMoreStart: whom a person frees may start once more (T36).
 	OneMoreStart Guard = "one-more-start"
 

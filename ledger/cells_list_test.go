@@ -165,7 +165,7 @@ var words = struct{ answers, states, custodies, doubts, events []string }{
 		"unknown:QUEUED", "unknown:HELD_BY_OPERATOR", "waiting:QUEUED", "waiting:HELD_BY_OPERATOR", "waiting:NOT_BEFORE",
 		"awaiting-approval:APPROVAL_PENDING", "stop:SUPERSEDED", "stop:SETTLED", "stop:HELD_BY_OPERATOR", "stop:LEASE_OVER",
 		"applied", "observed", "contradiction", "taken", "not-taken", "ok", "nothing", "FINGERPRINT_CONFLICT", "KEY_RETIRED", "STALE_GRANT",
-		"LEASE_OVER", "TOO_EARLY", "KEY_TOO_OLD", "DEPENDENCY_FAILED", "NOT_IN_CUSTODY", "HELD_BY_OPERATOR", "BLOCKED", "ILLEGAL_TRANSITION", "OPERATION_NOT_FOUND", "STALE_VERSION",
+		"LEASE_OVER", "TOO_EARLY", "KEY_TOO_OLD", "DEPENDENCY_FAILED", "NOT_IN_CUSTODY", "HELD_BY_OPERATOR", "BLOCKED", "ILLEGAL_TRANSITION", "EFFECT_FOUND", "OPERATION_NOT_FOUND", "STALE_VERSION",
 		"TOOL_PAUSED", "TOOL_NOT_ALLOWED", "ORIGINAL_UNSETTLED", "blocked:TOOL_PAUSED", "blocked:ORIGINAL_UNSETTLED", "waiting:RESOURCE_CHECK",
 	},
 	states: []string{"RECEIVED", "PROCESSING", "COMPLETED", "FAILED", "UNKNOWN", "RETIRED", "absent"},
@@ -177,7 +177,7 @@ var words = struct{ answers, states, custodies, doubts, events []string }{
 	doubts: []string{"-", "no", "yes"},
 	events: []string{
 		"-", "GRANTED", "STARTED", "COMPLETED", "FAILED", "NOT_EXECUTED", "MARKED_UNKNOWN", "LEASE_LAPSED", "CHECK_TAKEN", "EVIDENCE", "QUEUED",
-		"TAKEN_OVER", "HANDED_BACK", "RESOLVED", "APPROVAL", "OBSERVED", "OBSERVED+attention", "OBSERVED+kept", "OBSERVED+seen", "OBSERVED+attention+seen+raised", "OBSERVED+attention+raised", "CONTRADICTED", "CONTRADICTED+kept", "CONTRADICTED+seen", "CONTRADICTED+seen+raised",
+		"TAKEN_OVER", "HANDED_BACK", "RESOLVED", "APPROVAL", "OBSERVED", "OBSERVED+attention", "OBSERVED+kept", "OBSERVED+seen", "OBSERVED+seen+raised", "OBSERVED+attention+seen+raised", "OBSERVED+attention+raised", "CONTRADICTED", "CONTRADICTED+kept", "CONTRADICTED+seen", "CONTRADICTED+seen+raised",
 		"NOTE", "CANCELLED", "QUARANTINED", "RETIRED", "REGRANTED", "CHECK_REQUESTED", "PROPOSED", "CLEARED", "EXPIRED",
 	},
 }

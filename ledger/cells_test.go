@@ -283,7 +283,7 @@ func (s situation) verdict(op *ledger.Operation, events []string, answer string)
 var refusals = map[string]error{
 	"FINGERPRINT_CONFLICT": ledger.ErrFingerprintConflict, "KEY_RETIRED": ledger.ErrKeyRetired, "STALE_GRANT": ledger.ErrStaleGrant,
 	"LEASE_OVER": ledger.ErrLeaseOver, "TOO_EARLY": ledger.ErrTooEarly, "NOT_IN_CUSTODY": ledger.ErrNotInCustody,
-	"HELD_BY_OPERATOR": ledger.ErrHeldByOperator, "BLOCKED": ledger.ErrBlocked, "ILLEGAL_TRANSITION": ledger.ErrIllegalTransition,
+	"HELD_BY_OPERATOR": ledger.ErrHeldByOperator, "BLOCKED": ledger.ErrBlocked, "ILLEGAL_TRANSITION": ledger.ErrIllegalTransition, "EFFECT_FOUND": ledger.ErrEffectFound,
 	"OPERATION_NOT_FOUND": ledger.ErrOperationNotFound, "STALE_VERSION": ledger.ErrStaleVersion, "TOOL_PAUSED": ledger.ErrToolPaused,
 	"TOOL_NOT_ALLOWED": ledger.ErrToolNotAllowed, "ORIGINAL_UNSETTLED": ledger.ErrOriginalUnsettled,
 	"KEY_TOO_OLD": ledger.ErrKeyTooOld, "DEPENDENCY_FAILED": ledger.ErrDependencyFailed,

@@ -208,7 +208,9 @@ type Resolution struct {
 	NeverHappenedEnd *Failure     `json:"never_happened_stop,omitempty"`
 	// SearchTime is when the view was read that preceded the search.
 	SearchTime time.Time `json:"search_time,omitzero"`
-	Note       string    `json:"note,omitempty"`
+	// DespiteFound: the person has looked at what was found, and says that it is not this operation's effect.
+	DespiteFound bool   `json:"despite_found,omitempty"`
+	Note         string `json:"note,omitempty"`
 }
 
 // Resolve is a person's decision.

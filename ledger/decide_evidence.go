@@ -113,18 +113,27 @@ func (d *decision) reconcile(r Reconcile) (Answer, error) {
 // aside keeps a finding that moves nothing. What it says to have seen at the target counts all the same, and is never dropped.
 func (d *decision) aside(ev Evidence, facts map[string]string) Answer {
 	det := &d.next.Detail
-	before := [2]bool{det.SeenThere, det.FoundThere}
+	before, candidates := [2]bool{det.SeenThere, det.FoundThere}, len(det.Candidates)
 	switch ev.Finding {
 	case PendingThere:
 		det.SeenThere = true
 	case AmbiguousThere:
 		d.seen(ev.Candidates...)
 	}
-	if before != [2]bool{det.SeenThere, det.FoundThere} {
-		d.observe(EventObserved, facts)
-		return Answer{Disposition: Observed}
+	if before == [2]bool{det.SeenThere, det.FoundThere} && candidates == len(det.Candidates) {
+		return d.observed(facts)
 	}
-	return d.observed(facts)
+	d.dropDenial()
+	det.Observations++
+	d.recordCommand(KindReconcile, EventObserved, d.held(), facts, "")
+	return Answer{Disposition: Observed}
+}
+
+// dropDenial ends a proposal that denies the effect: it did not know of what has come now.
+func (d *decision) dropDenial() {
+	if p := d.next.Detail.Proposal; p != nil && p.Resolution.Happened == nil {
+		d.next.Detail.Proposal = nil
+	}
 }
 
 // found: the effect exists. It settles the operation if it is provably this operation's.
@@ -165,9 +174,7 @@ func (d *decision) found(ev Evidence, facts map[string]string) Answer {
 // is always kept, and counts against everything that would deny the effect; a person who has looked before has to look again.
 func (d *decision) foundAside(ev Evidence, facts map[string]string, open bool) Answer {
 	d.seen(ev.Result.Resource)
-	if p := d.next.Detail.Proposal; p != nil && p.Resolution.Happened == nil { // what was proposed did not know of it
-		d.next.Detail.Proposal = nil
-	}
+	d.dropDenial()
 	d.attention()
 	d.next.Detail.Observations++
 	kind, disposition := EventContradicted, Contradiction

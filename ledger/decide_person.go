@@ -131,8 +131,11 @@ func (d *decision) resolvable(person Actor, r Resolution) error {
 		}
 		return nil
 	}
-	if n.Detail.Kept != nil && guard.KeptSuccess.On() { // a worker has reported the effect
-		return &Refusal{Err: ErrIllegalTransition}
+	switch {
+	case n.Detail.Kept != nil && guard.KeptSuccess.On(): // a worker has reported the effect
+		return &Refusal{Err: ErrEffectFound}
+	case n.effectSeen() && !r.DespiteFound && guard.FoundDenied.On():
+		return &Refusal{Err: ErrEffectFound}
 	}
 	if d.leaseAlive() && guard.LeaseOver.On() {
 		return &Refusal{Err: ErrTooEarly, RetryAfter: max(d.leaseLeft(), d.wait(d.settleTime(), n.sentSince()))}

@@ -30,6 +30,7 @@ var (
 	ErrOriginalUnsettled    = errors.New("the original is contradicted or not settled")
 	ErrBlocked              = errors.New("a guard does not hold now")
 	ErrIllegalTransition    = errors.New("not possible in this state")
+	ErrEffectFound          = errors.New("an effect was found or reported, which this would deny")
 	ErrToolUnknown          = errors.New("the tool has no contract")
 	ErrToolNotAllowed       = errors.New("the caller may not use this tool")
 	ErrSubjectNotAllowed    = errors.New("the caller may not act for a subject, or must name one")

@@ -274,6 +274,11 @@ func (o *Operation) LeaseAlive(now time.Time) bool { return o.Grant.LeaseUntil.A
 // EverStarted reports whether something may ever have been sent.
 func (o *Operation) EverStarted() bool { return !o.FirstStart.IsZero() }
 
+// effectSeen reports whether something speaks for an effect that no person has dealt with: what the target said, or a success that nobody could apply.
+func (o *Operation) effectSeen() bool {
+	return o.Detail.SeenThere || o.Detail.FoundThere || len(o.Detail.Candidates) > 0 || o.NeedsAttention
+}
+
 // counts: it has, or may have, an effect. A failure that was contradicted may, until a person has looked at it.
 func (o *Operation) counts() bool {
 	switch o.State {

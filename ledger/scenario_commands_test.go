@@ -199,7 +199,7 @@ func (s *script) person(w *scriptLine, on string) ledger.Command {
 		through, _ := strconv.ParseUint(w.text("through", "0"), 10, 64)
 		return ledger.Note{CommandID: id, Actor: by, Text: note, AcknowledgeThrough: through}
 	case "resolve":
-		r := ledger.Resolution{Note: note, SearchTime: s.sys.now()}
+		r := ledger.Resolution{Note: note, SearchTime: s.sys.now(), DespiteFound: w.flag("despite-found")}
 		if searched := w.text("searched", ""); searched != "" {
 			r.SearchTime = s.begins.Add(w.parse(searched))
 		}
@@ -238,7 +238,7 @@ var refusalNames = map[string]error{
 	"NOT_IN_CUSTODY": ledger.ErrNotInCustody, "SECOND_PERSON_REQUIRED": ledger.ErrSecondPersonRequired,
 	"ORIGINAL_HAS_NO_EFFECT": ledger.ErrOriginalHasNoEffect, "DEPENDENCY_FAILED": ledger.ErrDependencyFailed,
 	"NOT_REVERSIBLE": ledger.ErrNotReversible, "HELD_BY_OPERATOR": ledger.ErrHeldByOperator, "TOOL_PAUSED": ledger.ErrToolPaused,
-	"ORIGINAL_UNSETTLED": ledger.ErrOriginalUnsettled, "BLOCKED": ledger.ErrBlocked, "ILLEGAL_TRANSITION": ledger.ErrIllegalTransition,
+	"ORIGINAL_UNSETTLED": ledger.ErrOriginalUnsettled, "BLOCKED": ledger.ErrBlocked, "ILLEGAL_TRANSITION": ledger.ErrIllegalTransition, "EFFECT_FOUND": ledger.ErrEffectFound,
 	"TOOL_NOT_ALLOWED": ledger.ErrToolNotAllowed, "OPERATION_NOT_FOUND": ledger.ErrOperationNotFound,
 }
 

@@ -96,7 +96,7 @@ func exitOfReason(reason pb.ErrorReason) int {
 	case pb.ErrorReason_ERROR_REASON_OPERATION_NOT_FOUND:
 		return exitNotFound
 	case pb.ErrorReason_ERROR_REASON_STALE_VERSION, pb.ErrorReason_ERROR_REASON_TOO_EARLY, pb.ErrorReason_ERROR_REASON_NOT_IN_CUSTODY,
-		pb.ErrorReason_ERROR_REASON_ILLEGAL_TRANSITION, pb.ErrorReason_ERROR_REASON_COMMAND_REUSED, pb.ErrorReason_ERROR_REASON_RECORD_TOO_NEW:
+		pb.ErrorReason_ERROR_REASON_ILLEGAL_TRANSITION, pb.ErrorReason_ERROR_REASON_EFFECT_FOUND, pb.ErrorReason_ERROR_REASON_COMMAND_REUSED, pb.ErrorReason_ERROR_REASON_RECORD_TOO_NEW:
 		return exitConflict
 	case pb.ErrorReason_ERROR_REASON_HELD_BY_OPERATOR, pb.ErrorReason_ERROR_REASON_SECOND_PERSON_REQUIRED:
 		return exitPerson

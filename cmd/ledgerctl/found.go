@@ -45,10 +45,10 @@ func foundThere(v *pb.GetOperationResponse) string {
 	return strings.Join(says, ", ")
 }
 
-// denied looks at what somebody says never happened, before that is recorded. Of several, those are left out under whose key something was
-// found, unless found is set; of a single one it is said.
+// denied looks at what somebody says never happened, before that is recorded. Those are left out under whose key something was found, unless found says
+// that it was looked at.
 func (s *session) denied(ctx context.Context, targets []looked, found bool) (rest, left []looked, err error) {
-	if found && len(targets) > 1 {
+	if found {
 		return targets, nil, nil
 	}
 	for _, t := range targets {
@@ -61,14 +61,14 @@ func (s *session) denied(ctx context.Context, targets []looked, found bool) (res
 			return nil, nil, s.refused(ctx, err, t.id, t.version)
 		}
 		says := foundThere(v)
-		switch {
-		case says == "":
+		if says == "" {
 			rest = append(rest, t)
-		case len(targets) == 1:
-			rest = append(rest, t)
-			s.say("something was found under its key (%s): you say that this is not it", says)
-		default:
-			left = append(left, t)
+			continue
+		}
+		left = append(left, t)
+		if len(targets) == 1 {
+			s.say("something was found under its key (%s): if you have looked at it and it is something else, say so with --including-found", says)
+		} else {
 			s.say("left out: %s: something was found under its key (%s): decide it by itself, or with --including-found", t.id, says)
 		}
 	}

@@ -69,6 +69,9 @@ func (s *session) refused(ctx context.Context, err error, id string, looked uint
 		end.says = "a person has it: they decide, or hand it back" + again
 	case pb.ErrorReason_ERROR_REASON_SECOND_PERSON_REQUIRED:
 		end.says = "this needs another person than the one who asked for it" + again
+	case pb.ErrorReason_ERROR_REASON_EFFECT_FOUND:
+		end.says = "something was found under its key, or a worker reported it; nothing was done. What was found and is something else takes --including-found; what " +
+			"was reported can only be the result (--happened --as-reported), or be handed back" + again
 	case pb.ErrorReason_ERROR_REASON_ILLEGAL_TRANSITION:
 		end.says = "this can't be done with it as it stands" + again
 	case pb.ErrorReason_ERROR_REASON_ROLE_REQUIRED:

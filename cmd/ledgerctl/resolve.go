@@ -37,8 +37,8 @@ func (p program) resolveCommand(a *access) *cobra.Command {
 (OP@VERSION for several), and --not-happened the --search-time that it printed before you searched at the target.
 
 --happened      it is there: callers get it as the result
---not-happened  it is not there: the same key may be claimed again; with --stop it may not. Of several, those are left out under whose key
-                something was found, unless --including-found says that you have looked at it
+--not-happened  it is not there: the same key may be claimed again; with --stop it may not. If something was found under its key, this needs
+                --including-found: you have looked at it, and it is something else. Of several, those without are left out
 
 Where the contract wants two persons, this proposes, and another one approves (op approve). One decision can be on up to 500
 operations, each of which is answered by itself.`,
@@ -78,7 +78,7 @@ operations, each of which is answered by itself.`,
 				}
 			}
 			if len(targets) == 0 {
-				return ended{code: exitConflict, says: "nothing was done: of each of them something was found"}
+				return ended{code: exitConflict, says: "nothing was done: something was found"}
 			}
 			if len(targets) == 1 && len(left) == 0 {
 				return s.sent(s.resolve(cmd.Context(), targets[0], &d, resolution, search), d.commandID)
@@ -99,7 +99,7 @@ operations, each of which is answered by itself.`,
 	flags.BoolVar(&f.reported, "as-reported", false, "with --happened: it is what a worker reported while you had it")
 	flags.BoolVar(&f.notHappened, "not-happened", false, "it is not there")
 	flags.BoolVar(&f.stop, "stop", false, "with --not-happened: it shall not be done any more")
-	flags.BoolVar(&f.found, "including-found", false, "with --not-happened, of several: also those under whose key something was found")
+	flags.BoolVar(&f.found, "including-found", false, "with --not-happened: you have looked at what was found under its key, and it is something else")
 	flags.StringVar(&f.search, "search-time", "", "with --not-happened: the time that op get printed before you searched")
 	return cmd
 }
@@ -131,14 +131,15 @@ func (f *finding) resolution() (*pb.Resolution, *timestamppb.Timestamp, error) {
 		}
 		search = timestamppb.New(at)
 	}
+	denied := &pb.Resolution{DespiteFound: f.found}
 	if f.stop {
-		return &pb.Resolution{Resolution: &pb.Resolution_NeverHappenedStop{
-			NeverHappenedStop: &pb.Failure{Kind: pb.FailureKind_FAILURE_KIND_ABANDONED},
-		}}, search, nil
+		denied.Resolution = &pb.Resolution_NeverHappenedStop{NeverHappenedStop: &pb.Failure{Kind: pb.FailureKind_FAILURE_KIND_ABANDONED}}
+	} else {
+		denied.Resolution = &pb.Resolution_NeverHappenedRetry{
+			NeverHappenedRetry: &pb.NotExecuted{Kind: pb.NotExecutedKind_NOT_EXECUTED_KIND_ABSENT_AT_TARGET},
+		}
 	}
-	return &pb.Resolution{Resolution: &pb.Resolution_NeverHappenedRetry{
-		NeverHappenedRetry: &pb.NotExecuted{Kind: pb.NotExecutedKind_NOT_EXECUTED_KIND_ABSENT_AT_TARGET},
-	}}, search, nil
+	return denied, search, nil
 }
 
 // unseen refuses a decision on what was not looked at, and shows it instead.
@@ -268,8 +269,8 @@ func inShort(reason pb.ErrorReason) string {
 		return "you don't have it"
 	case pb.ErrorReason_ERROR_REASON_OPERATION_NOT_FOUND:
 		return "there is no such operation, or it is none of yours"
-	case pb.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE:
-		return "the ledger's store can't be reached now"
+	case pb.ErrorReason_ERROR_REASON_EFFECT_FOUND:
+		return "something was found under its key, or a worker reported it: look at it by itself"
 	default:
 		return "see ledgerctl op get"
 	}

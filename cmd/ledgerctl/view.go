@@ -174,13 +174,17 @@ func approval(v *pb.GetOperationResponse, now time.Time) string {
 }
 
 func proposal(r *pb.Resolution) string {
+	despite := ""
+	if r.GetDespiteFound() {
+		despite = "; what was found is something else"
+	}
 	switch r := r.GetResolution().(type) {
 	case *pb.Resolution_Happened:
 		return "it happened" + resourceClause(r.Happened.GetResource())
 	case *pb.Resolution_NeverHappenedRetry:
-		return "it never happened; the key may be claimed again"
+		return "it never happened; the key may be claimed again" + despite
 	case *pb.Resolution_NeverHappenedStop:
-		return "it never happened, and shall not"
+		return "it never happened, and shall not" + despite
 	default:
 		return ""
 	}

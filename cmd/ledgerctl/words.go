@@ -184,6 +184,9 @@ func decisions(v *pb.GetOperationResponse) []string {
 	case v.GetReportedResult() != nil: // then it can't be denied
 	case !until.IsZero():
 		lines = append(lines, fmt.Sprintf("if you do not: only a search that begins at %s or later counts; then look again, with: ledgerctl op get %s", instant(until), plain(op.GetId())))
+	case foundThere(v) != "":
+		lines = append(lines, "if you search from now on, and what was found is something else: "+
+			command(op, "resolve", `--expect-version %d --not-happened --including-found --search-time %s --note "WHERE YOU SEARCHED"`, version, instant(v.GetReadTime().AsTime())))
 	default:
 		lines = append(lines, "if you search from now on and do not: "+
 			command(op, "resolve", `--expect-version %d --not-happened --search-time %s --note "WHERE YOU SEARCHED"`, version, instant(v.GetReadTime().AsTime())))

@@ -63,6 +63,7 @@ var refusals = []refusal{
 	{ledger.ErrOriginalUnsettled, codes.FailedPrecondition, pb.ErrorReason_ERROR_REASON_ORIGINAL_UNSETTLED, 0},
 	{ledger.ErrBlocked, codes.FailedPrecondition, pb.ErrorReason_ERROR_REASON_BLOCKED, time.Second},
 	{ledger.ErrIllegalTransition, codes.FailedPrecondition, pb.ErrorReason_ERROR_REASON_ILLEGAL_TRANSITION, 0},
+	{ledger.ErrEffectFound, codes.FailedPrecondition, pb.ErrorReason_ERROR_REASON_EFFECT_FOUND, 0},
 	{ledger.ErrToolUnknown, codes.FailedPrecondition, pb.ErrorReason_ERROR_REASON_TOOL_UNKNOWN, 0},
 	{ledger.ErrToolNotAllowed, codes.PermissionDenied, pb.ErrorReason_ERROR_REASON_TOOL_NOT_ALLOWED, 0},
 	{ledger.ErrSubjectNotAllowed, codes.PermissionDenied, pb.ErrorReason_ERROR_REASON_SUBJECT_NOT_ALLOWED, 0},
@@ -87,6 +88,11 @@ func find(err error) (refusal, bool) {
 		return find(ledger.ErrStoreUnavailable)
 	}
 	return refusal{}, false
+}
+
+// passes: the same call may be answered otherwise when it is sent again.
+func (r refusal) passes() bool {
+	return r.code == codes.Unavailable || r.code == codes.ResourceExhausted
 }
 
 // fail turns an error into the status that the caller gets. showResource: the caller may see the result of the operation that the

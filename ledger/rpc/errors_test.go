@@ -117,7 +117,7 @@ var contractCodes = func() map[pb.ErrorReason]string {
 	m := map[pb.ErrorReason]string{}
 	for code, reasons := range map[string][]pb.ErrorReason{
 		"INVALID_ARGUMENT":    {1, 27},
-		"FAILED_PRECONDITION": {2, 3, 4, 5, 6, 9, 10, 11, 12, 13, 14, 15, 28, 29, 30, 16, 17},
+		"FAILED_PRECONDITION": {2, 3, 4, 5, 6, 9, 10, 11, 12, 13, 14, 15, 28, 29, 30, 31, 16, 17},
 		"ABORTED":             {7, 26, 8},
 		"PERMISSION_DENIED":   {18, 19, 20},
 		"NOT_FOUND":           {21},

@@ -118,10 +118,11 @@ type found interface {
 
 // resolution decodes and checks a person's finding. What is kept of a result depends on the tool.
 func (f *form) resolution(req found, contract ledger.Contract) ledger.Resolution {
-	r := ledger.Resolution{Note: req.GetNote(), SearchTime: f.time("search_time", req.GetSearchTime())}
+	r := ledger.Resolution{Note: req.GetNote(), SearchTime: f.time("search_time", req.GetSearchTime()), DespiteFound: req.GetResolution().GetDespiteFound()}
 	f.remark("note", req.GetNote())
 	switch o := req.GetResolution().GetResolution().(type) {
 	case *pb.Resolution_Happened:
+		f.want(!r.DespiteFound, "resolution.despite_found", "goes with never_happened")
 		r.Happened, _, _ = resultOf(o.Happened, contract)
 	case *pb.Resolution_NeverHappenedRetry:
 		kind := o.NeverHappenedRetry.GetKind()

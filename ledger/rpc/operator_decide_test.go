@@ -5,6 +5,8 @@ package rpc_test
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -248,6 +250,89 @@ func TestBatchResolve(t *testing.T) {
 	if err != nil || answer.GetResults()[0].GetError() != pb.ErrorReason_ERROR_REASON_COMMAND_REUSED {
 		t.Errorf("other content: %v, %v", answer.GetResults()[0], err)
 	}
+}
+
+// TestDeniedAlthoughFound: of what was found, or reported by a worker, nobody says that it never happened without having looked at it; who sends many at once
+// is told of each.
+func TestDeniedAlthoughFound(t *testing.T) {
+	w := charges(t, setup{})
+	evidence := map[string]*pb.Evidence{
+		"nothing":   nil,
+		"ambiguous": {Finding: &pb.Evidence_Ambiguous{Ambiguous: &pb.Ambiguous{Candidates: []*pb.ResourceRef{{Id: "a"}, {Id: "b"}}}}},
+		"found":     {Finding: &pb.Evidence_Found{Found: &pb.Found{Result: &pb.Result{Resource: &pb.ResourceRef{Type: "charge", Id: "c"}}}}},
+		"pending":   {Finding: &pb.Evidence_Pending{Pending: &pb.Pending{}}},
+	}
+	req := &pb.BatchResolveRequest{CommandId: uuid.NewString(), Note: "the provider lost that hour"}
+	names := append(slices.Sorted(maps.Keys(evidence)), "reported")
+	for _, name := range names {
+		claim := w.claim(name)
+		claim.Key.Tool = "charge"
+		grant := w.granted(t, "agent-a", claim)
+		id := grant.GetOperationId()
+		w.take(t, "ops-a", id)
+		switch {
+		case name == "reported":
+			if _, err := w.client.Complete(as(t, "agent-a"), succeeded(grant, claim.GetClaimId())); err != nil {
+				t.Fatal(err)
+			}
+		case evidence[name] != nil:
+			if _, err := w.client.Reconcile(as(t, "checker"), &pb.ReconcileRequest{
+				Selector: &pb.ReconcileRequest_OperationId{OperationId: id}, CommandId: uuid.NewString(), Evidence: evidence[name],
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		req.Items = append(req.Items, &pb.BatchItem{OperationId: id, ExpectedVersion: w.look(t, "ops-a", id).GetOperation().GetVersion()})
+	}
+	w.pass(time.Hour)
+	req.SearchTime = timestamppb.New(w.now())
+	w.pass(time.Second)
+	settled := func(r *pb.BatchResult) bool {
+		return r.GetError() == 0 && r.GetOperation().GetState() == pb.State_STATE_FAILED
+	}
+	denied := pb.ErrorReason_ERROR_REASON_EFFECT_FOUND
+	req.Resolution = stop
+	answer, err := w.people.BatchResolve(as(t, "ops-a"), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range answer.GetResults() {
+		if names[i] == "nothing" && !settled(r) || names[i] != "nothing" && r.GetError() != denied {
+			t.Errorf("%s: %v", names[i], r)
+		}
+		_, err := w.people.Resolve(as(t, "ops-a"), &pb.ResolveRequest{
+			OperationId: r.GetOperationId(), CommandId: uuid.NewString(), ExpectedVersion: req.GetItems()[i].GetExpectedVersion(), Resolution: retry, Note: "n",
+			SearchTime: req.GetSearchTime(),
+		})
+		if names[i] != "nothing" {
+			refused(t, err, codes.FailedPrecondition, "EFFECT_FOUND")
+		}
+	}
+	req.Resolution = &pb.Resolution{Resolution: stop.GetResolution(), DespiteFound: true}
+	req.CommandId = uuid.NewString()
+	answer, err = w.people.BatchResolve(as(t, "ops-a"), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range answer.GetResults() {
+		switch names[i] {
+		case "nothing":
+			if r.GetError() != pb.ErrorReason_ERROR_REASON_STALE_VERSION {
+				t.Errorf("decided before: %v", r)
+			}
+		case "reported": // a worker saw it
+			if r.GetError() != denied {
+				t.Errorf("reported: %v", r)
+			}
+		default:
+			if !settled(r) {
+				t.Errorf("%s, looked at: %v", names[i], r)
+			}
+		}
+	}
+	req.Resolution = &pb.Resolution{Resolution: happened("T-1").GetResolution(), DespiteFound: true}
+	_, err = w.people.BatchResolve(as(t, "ops-a"), req)
+	wantViolations(t, refused(t, err, codes.InvalidArgument, "VALIDATION"), "canary", "resolution.despite_found")
 }
 
 // TestBadInputOfPeople: each rule is told with its field, and never with the value.

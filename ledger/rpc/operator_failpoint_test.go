@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/opsledger/opsledger/failpoint"
 	pb "github.com/opsledger/opsledger/gen/opsledger/v1"
@@ -78,4 +79,31 @@ func TestLostAnswersOfPeople(t *testing.T) {
 		_, err := w.people.ResumeTool(as(t, "ops-a"), resume)
 		return err
 	})
+}
+
+// TestBatchThatTheStoreCutsShort: what fails of a batch for a while is not told as that operation's own answer; sent again, the call does the rest.
+func TestBatchThatTheStoreCutsShort(t *testing.T) {
+	w := charges(t, setup{})
+	req := &pb.BatchResolveRequest{CommandId: uuid.NewString(), Resolution: stop, Note: "n"}
+	for _, key := range []string{"1", "2", "3", "4"} {
+		id := w.unknown(t, "mail.send", key).GetOperationId()
+		req.Items = append(req.Items, &pb.BatchItem{OperationId: id, ExpectedVersion: w.take(t, "ops-a", id).GetVersion()})
+	}
+	w.pass(time.Hour)
+	req.SearchTime = timestamppb.New(w.now())
+	w.pass(time.Second)
+	for _, name := range []failpoint.Name{failpoint.RPCResolveBeforeCommit, failpoint.RPCResolveAfterCommit} {
+		t.Cleanup(failpoint.Enable(name, failpoint.Error().Times(1)))
+		_, err := w.people.BatchResolve(as(t, "ops-a"), req)
+		refused(t, err, codes.Unavailable, "STORE_UNAVAILABLE")
+	}
+	answer, err := w.people.BatchResolve(as(t, "ops-a"), req)
+	if err != nil || len(answer.GetResults()) != 4 {
+		t.Fatalf("sent again: %v, %v", answer, err)
+	}
+	for _, r := range answer.GetResults() {
+		if view := w.look(t, "ops-a", r.GetOperationId()); r.GetError() != 0 || r.GetOperation().GetState() != pb.State_STATE_FAILED || len(view.GetHistory()) != 4 {
+			t.Errorf("%v: %v", r, kinds(view))
+		}
+	}
 }

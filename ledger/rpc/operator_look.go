@@ -189,17 +189,18 @@ func encodeApproval(a *ledger.Approval) *pb.Approval {
 		m.Resource = encodeResource(*a.Resource)
 	}
 	if r := a.Resolution; r != nil {
+		m.Resolution = &pb.Resolution{DespiteFound: r.DespiteFound}
 		switch {
 		case r.Happened != nil:
-			m.Resolution = &pb.Resolution{Resolution: &pb.Resolution_Happened{Happened: encodeResult(r.Happened)}}
+			m.Resolution.Resolution = &pb.Resolution_Happened{Happened: encodeResult(r.Happened)}
 		case r.NeverHappenedTry != nil:
-			m.Resolution = &pb.Resolution{Resolution: &pb.Resolution_NeverHappenedRetry{NeverHappenedRetry: &pb.NotExecuted{
+			m.Resolution.Resolution = &pb.Resolution_NeverHappenedRetry{NeverHappenedRetry: &pb.NotExecuted{
 				Kind: pb.NotExecutedKind(r.NeverHappenedTry.Kind), Detail: r.NeverHappenedTry.Detail,
-			}}}
+			}}
 		case r.NeverHappenedEnd != nil:
-			m.Resolution = &pb.Resolution{Resolution: &pb.Resolution_NeverHappenedStop{NeverHappenedStop: &pb.Failure{
+			m.Resolution.Resolution = &pb.Resolution_NeverHappenedStop{NeverHappenedStop: &pb.Failure{
 				Kind: pb.FailureKind(r.NeverHappenedEnd.Kind), Code: r.NeverHappenedEnd.Code, Message: r.NeverHappenedEnd.Message,
-			}}}
+			}}
 		}
 	}
 	return m

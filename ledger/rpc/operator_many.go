@@ -21,7 +21,8 @@ const (
 	atOnce = 16
 )
 
-// BatchResolve records one finding of many operations, one by one: each has an answer of its own.
+// BatchResolve records one finding of many operations, one by one: each has an answer of its own. If one of them can't be decided now, the call fails so that
+// it is sent again: what was decided is then answered as before.
 func (o *Operators) BatchResolve(ctx context.Context, req *pb.BatchResolveRequest) (*pb.BatchResolveResponse, error) {
 	actor, may, err := o.person(ctx)
 	if err != nil {
@@ -59,7 +60,7 @@ func (o *Operators) BatchResolve(ctx context.Context, req *pb.BatchResolveReques
 			})
 		results[i], errs[i] = o.batchResult(ctx, ids[i], answer, err)
 	})
-	if err := errors.Join(errs...); err != nil { // what is none of the contract's has no place in a result
+	if err := errors.Join(errs...); err != nil { // what passes, and what is none of the contract's, has no place in a result
 		return nil, o.s.fail(ctx, err, false)
 	}
 	return &pb.BatchResolveResponse{Results: results}, nil
@@ -71,7 +72,7 @@ func (o *Operators) batchResult(ctx context.Context, id ledger.OperationID, answ
 	op, now := answer.Operation, answer.Now
 	if err != nil {
 		row, ok := find(err)
-		if !ok {
+		if !ok || row.passes() {
 			return nil, err
 		}
 		m.Error = row.reason

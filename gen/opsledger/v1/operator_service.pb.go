@@ -991,7 +991,10 @@ type Resolution struct {
 	//	*Resolution_Happened
 	//	*Resolution_NeverHappenedRetry
 	//	*Resolution_NeverHappenedStop
-	Resolution    isResolution_Resolution `protobuf_oneof:"resolution"`
+	Resolution isResolution_Resolution `protobuf_oneof:"resolution"`
+	// For never_happened: the person has looked at what was found under the key, and says that it is something else. Without it such an operation is
+	// EFFECT_FOUND.
+	DespiteFound  bool `protobuf:"varint,4,opt,name=despite_found,json=despiteFound,proto3" json:"despite_found,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1058,6 +1061,13 @@ func (x *Resolution) GetNeverHappenedStop() *Failure {
 		}
 	}
 	return nil
+}
+
+func (x *Resolution) GetDespiteFound() bool {
+	if x != nil {
+		return x.DespiteFound
+	}
+	return false
 }
 
 type isResolution_Resolution interface {
@@ -1392,7 +1402,7 @@ type BatchResult struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	OperationId string                 `protobuf:"bytes,1,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
 	Operation   *Operation             `protobuf:"bytes,2,opt,name=operation,proto3" json:"operation,omitempty"`
-	// Unset: resolved.
+	// Unset: resolved. What waiting for the store would mend is in none: then the call is UNAVAILABLE, and sent again it does what is missing.
 	Error         ErrorReason `protobuf:"varint,3,opt,name=error,proto3,enum=opsledger.v1.ErrorReason" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2592,12 +2602,13 @@ const file_opsledger_v1_operator_service_proto_rawDesc = "" +
 	"\x10expected_version\x18\x03 \x01(\x04R\x0fexpectedVersion\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\"I\n" +
 	"\x10HandBackResponse\x125\n" +
-	"\toperation\x18\x01 \x01(\v2\x17.opsledger.v1.OperationR\toperation\"\xe6\x01\n" +
+	"\toperation\x18\x01 \x01(\v2\x17.opsledger.v1.OperationR\toperation\"\x8b\x02\n" +
 	"\n" +
 	"Resolution\x122\n" +
 	"\bhappened\x18\x01 \x01(\v2\x14.opsledger.v1.ResultH\x00R\bhappened\x12M\n" +
 	"\x14never_happened_retry\x18\x02 \x01(\v2\x19.opsledger.v1.NotExecutedH\x00R\x12neverHappenedRetry\x12G\n" +
-	"\x13never_happened_stop\x18\x03 \x01(\v2\x15.opsledger.v1.FailureH\x00R\x11neverHappenedStopB\f\n" +
+	"\x13never_happened_stop\x18\x03 \x01(\v2\x15.opsledger.v1.FailureH\x00R\x11neverHappenedStop\x12#\n" +
+	"\rdespite_found\x18\x04 \x01(\bR\fdespiteFoundB\f\n" +
 	"\n" +
 	"resolution\"\x88\x02\n" +
 	"\x0eResolveRequest\x12!\n" +

@@ -1026,6 +1026,9 @@ const (
 	ErrorReason_ERROR_REASON_BLOCKED ErrorReason = 30
 	// FAILED_PRECONDITION.
 	ErrorReason_ERROR_REASON_ILLEGAL_TRANSITION ErrorReason = 16
+	// FAILED_PRECONDITION: "never happened" of an operation whose effect was found or reported. despite_found says that what was found is something else; what a
+	// worker reported can only be the result, or be handed back.
+	ErrorReason_ERROR_REASON_EFFECT_FOUND ErrorReason = 31
 	// FAILED_PRECONDITION: strict mode, no contract.
 	ErrorReason_ERROR_REASON_TOOL_UNKNOWN ErrorReason = 17
 	// PERMISSION_DENIED.
@@ -1071,6 +1074,7 @@ var (
 		29: "ERROR_REASON_ORIGINAL_UNSETTLED",
 		30: "ERROR_REASON_BLOCKED",
 		16: "ERROR_REASON_ILLEGAL_TRANSITION",
+		31: "ERROR_REASON_EFFECT_FOUND",
 		17: "ERROR_REASON_TOOL_UNKNOWN",
 		18: "ERROR_REASON_TOOL_NOT_ALLOWED",
 		19: "ERROR_REASON_SUBJECT_NOT_ALLOWED",
@@ -1104,6 +1108,7 @@ var (
 		"ERROR_REASON_ORIGINAL_UNSETTLED":     29,
 		"ERROR_REASON_BLOCKED":                30,
 		"ERROR_REASON_ILLEGAL_TRANSITION":     16,
+		"ERROR_REASON_EFFECT_FOUND":           31,
 		"ERROR_REASON_TOOL_UNKNOWN":           17,
 		"ERROR_REASON_TOOL_NOT_ALLOWED":       18,
 		"ERROR_REASON_SUBJECT_NOT_ALLOWED":    19,
@@ -2897,7 +2902,7 @@ const file_opsledger_v1_types_proto_rawDesc = "" +
 	"\x12EVENT_KIND_CLEARED\x10\x19\x12\"\n" +
 	"\x1eEVENT_KIND_COMPENSATION_LINKED\x10\x1a\x12\x16\n" +
 	"\x12EVENT_KIND_EXPIRED\x10\x1b\x12\x19\n" +
-	"\x15EVENT_KIND_ATTRIBUTES\x10\x1c*\x93\b\n" +
+	"\x15EVENT_KIND_ATTRIBUTES\x10\x1c*\xb2\b\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17ERROR_REASON_VALIDATION\x10\x01\x12%\n" +
@@ -2922,6 +2927,7 @@ const file_opsledger_v1_types_proto_rawDesc = "" +
 	"\x1fERROR_REASON_ORIGINAL_UNSETTLED\x10\x1d\x12\x18\n" +
 	"\x14ERROR_REASON_BLOCKED\x10\x1e\x12#\n" +
 	"\x1fERROR_REASON_ILLEGAL_TRANSITION\x10\x10\x12\x1d\n" +
+	"\x19ERROR_REASON_EFFECT_FOUND\x10\x1f\x12\x1d\n" +
 	"\x19ERROR_REASON_TOOL_UNKNOWN\x10\x11\x12!\n" +
 	"\x1dERROR_REASON_TOOL_NOT_ALLOWED\x10\x12\x12$\n" +
 	" ERROR_REASON_SUBJECT_NOT_ALLOWED\x10\x13\x12\x1e\n" +
