@@ -21,7 +21,7 @@ func (p program) root() *cobra.Command {
 	})
 	root.AddCommand(
 		p.devCommand(), p.serveCommand(), p.recoverCommand(), p.migrateCommand(), p.healthcheckCommand(),
-		p.configCommand(), p.policyCommand(), p.contractsCommand(), p.probeCommand(), p.keysCommand(), p.versionCommand(),
+		p.configCommand(), p.policyCommand(), p.contractsCommand(), p.probeCommand(), p.keysCommand(), p.restoredCommand(), p.timelinesCommand(), p.versionCommand(),
 	)
 	return root
 }

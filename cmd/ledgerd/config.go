@@ -24,6 +24,7 @@ type Config struct {
 	StoreConns int    `name:"store-connections" help:"connections to PostgreSQL at most; 0: as the URL says, or the larger of 4 and the CPUs"`
 	StoreTLS   string `name:"store-tls" help:"verified: a database on the network needs sslmode=verify-full; as-in-url: whatever the URL says"`
 	Durability string `name:"store-durability" help:"required: refuse a PostgreSQL with fsync or full_page_writes off, which may lose what was answered; as-it-is: take it"`
+	Failover   string `name:"failover" help:"what another PostgreSQL server, or another timeline of one, means. lossy: the last commits may be lost, and what may be among them is investigated, not executed; lossless: it is declared that none is"`
 	Migrations string `name:"migrations" help:"what start-up does about the schema: verify, apply, or auto (SQLite: apply, PostgreSQL: verify)"`
 
 	GRPCAddr             string        `name:"grpc-addr" help:"address of the gRPC listener (mTLS)"`
@@ -89,7 +90,7 @@ const auto = "auto"
 // serveDefaults are the defaults of every command but dev.
 func serveDefaults() Config {
 	return Config{
-		StoreTLS: storeTLSVerified, Durability: durabilityRequired, Migrations: auto, GRPCAddr: ":7443", MaxConns: 4096, Workers: 256,
+		StoreTLS: storeTLSVerified, Durability: durabilityRequired, Failover: failoverLossy, Migrations: auto, GRPCAddr: ":7443", MaxConns: 4096, Workers: 256,
 		Memory: auto, WriteSpec: fingerprint.Spec1, AuthorizationTimeout: 500 * time.Millisecond, Reflection: auto, Recovery: recoveryOn, AdminAddr: ":7490",
 		ReloadInterval: 5 * time.Second, DrainDelay: 3 * time.Second, DrainTimeout: 25 * time.Second,
 		LogLevel: "info", LogFormat: "json",
@@ -129,6 +130,7 @@ func (c Config) validate() error {
 	}
 	oneOf("store-tls", c.StoreTLS, storeTLSVerified, storeTLSAsInURL)
 	oneOf("store-durability", c.Durability, durabilityRequired, durabilityAsItIs)
+	oneOf("failover", c.Failover, failoverLossy, failoverLossless)
 	oneOf("migrations", c.Migrations, auto, "verify", "apply")
 	oneOf("reflection", c.Reflection, auto, "operators", "off")
 	oneOf("recovery", c.Recovery, recoveryOn, recoveryOff)

@@ -148,21 +148,9 @@ func ringAndStore(ctx context.Context, c Config) (*fingerprint.Ring, database, e
 	if err != nil {
 		return nil, nil, usageError{c.named(err)}
 	}
-	at, err := locate(c.Store)
+	store, err := readyStore(ctx, c)
 	if err != nil {
 		return nil, nil, err
-	}
-	if at.isFile() {
-		if _, err := os.Stat(at.path); err != nil { // it would be made
-			return nil, nil, fileFault("store", at.path, err)
-		}
-	}
-	store, err := reachStore(ctx, at, c)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := store.Ready(ctx); err != nil {
-		return nil, nil, errors.Join(notReady(ctx, at, err), store.Close())
 	}
 	return ring, store, nil
 }

@@ -103,7 +103,7 @@ func (p program) recoverCommand() *cobra.Command {
 			return usageError{err}
 		}
 		return p.recover(cmd.Context(), c, s.secretFiles())
-	}, "store", "store-connections", "store-tls", "store-durability", "migrations", "gc-memory", "contracts", "secrets", "fingerprint-write-spec",
+	}, "store", "store-connections", "store-tls", "store-durability", "failover", "migrations", "gc-memory", "contracts", "secrets", "fingerprint-write-spec",
 		"probe-allow", "tls-cert", "tls-key", "tls-ca", "admin-addr", "reload-interval", "drain-timeout", "log-level", "log-format")
 }
 

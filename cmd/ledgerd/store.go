@@ -34,6 +34,7 @@ type database interface {
 	ledger.GateStore
 	ledger.OperatorStore
 	ledger.AgedStore
+	ledger.RestoreStore
 	Migrate(ctx context.Context) error
 }
 
@@ -61,9 +62,11 @@ func locate(store Secret) (location, error) {
 
 // storeOptions are those of PostgreSQL alone. The zero value is useful.
 type storeOptions struct {
-	conns   int
-	durable bool                     // refuse each connection to a server that may lose what it commits
-	traces  *sdktrace.TracerProvider // statements are spans, without their arguments
+	conns      int
+	durable    bool                     // refuse each connection to a server that may lose what it commits
+	failover   postgres.Failover        // what another server means
+	onTimeline func(ledger.Timeline)    // is told of it
+	traces     *sdktrace.TracerProvider // statements are spans, without their arguments
 }
 
 // openStore opens a store without asking anything of it.
@@ -71,7 +74,7 @@ func openStore(ctx context.Context, at location, o storeOptions) (database, erro
 	if at.isFile() {
 		return openFile(ctx, at.path)
 	}
-	opts := postgres.Options{MaxConns: int32(o.conns), Durable: o.durable}
+	opts := postgres.Options{MaxConns: int32(o.conns), Durable: o.durable, Failover: o.failover, OnTimeline: o.onTimeline}
 	if o.traces != nil {
 		opts.Tracer = tracer{otelpgx.NewTracer(otelpgx.WithTracerProvider(o.traces))}
 	}
@@ -100,6 +103,24 @@ const (
 	durabilityAsItIs   = "as-it-is"
 )
 
+// What --failover may be.
+const (
+	failoverLossy    = "lossy"
+	failoverLossless = "lossless"
+)
+
+// tellTimeline says in the log what has become of the store.
+func tellTimeline(log *slog.Logger) func(ledger.Timeline) {
+	return func(t ledger.Timeline) {
+		if t.LostSince.IsZero() {
+			log.Warn("another server has the store; it is declared that nothing was lost", "timeline", t.Number)
+			return
+		}
+		log.Error("the store may have lost commits: what was decided before now is investigated, not executed",
+			"timeline", t.Number, "cause", string(t.Cause), "lost_since", t.LostSince)
+	}
+}
+
 const (
 	migrateBound = 10 * time.Minute
 	readyBound   = 15 * time.Second
@@ -127,17 +148,22 @@ func prepareStore(ctx context.Context, at location, c Config, log *slog.Logger, 
 		return store, nil
 	}
 	required := c.Durability == durabilityRequired
-	if err := checkDurability(ready, store, required, log); err != nil {
+	err = errors.Join(checkDurability(ready, store, required, log), checkRecognized(ready, store, log))
+	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
 	// What has been asked of this server is asked of each one that a later connection meets.
 	if err := store.Close(); err != nil {
 		return nil, err
 	}
-	return openStore(ctx, at, storeOptions{c.StoreConns, required, traces})
+	failover := postgres.FailoverLossy
+	if c.Failover == failoverLossless {
+		failover = postgres.FailoverLossless
+	}
+	return openStore(ctx, at, storeOptions{c.StoreConns, required, failover, tellTimeline(log), traces})
 }
 
-// reachStore opens a store that can be reached, without telemetry.
+// reachStore opens a store that can be reached, without telemetry, and as one on which nothing is decided.
 func reachStore(ctx context.Context, at location, c Config) (database, error) {
 	if err := checkTransport(at, c.StoreTLS); err != nil {
 		return nil, err
@@ -145,7 +171,7 @@ func reachStore(ctx context.Context, at location, c Config) (database, error) {
 	if err := reach(ctx, at); err != nil {
 		return nil, err
 	}
-	return openStore(ctx, at, storeOptions{conns: c.StoreConns})
+	return openStore(ctx, at, storeOptions{conns: c.StoreConns, failover: postgres.FailoverIgnored})
 }
 
 // notReady says what to do about a store that can be reached.
@@ -181,6 +207,24 @@ func checkDurability(ctx context.Context, store database, required bool, log *sl
 			"turn on what is off, or take it with --store-durability=%s", strings.Join(off, ", "), durabilityAsItIs))
 	}
 	log.Warn("the database may lose what it has committed when its host crashes: turn these settings on", "settings", off)
+	return nil
+}
+
+// checkRecognized warns of a server that does not tell which one it is.
+func checkRecognized(ctx context.Context, store database, log *slog.Logger) error {
+	server, ok := store.(interface {
+		Recognized(ctx context.Context) (bool, error)
+	})
+	if !ok {
+		return nil
+	}
+	told, err := server.Recognized(ctx)
+	if err != nil {
+		return ruleError("store", err.Error())
+	}
+	if !told {
+		log.Warn("the database does not tell which server it is (pg_control_system): after each failover or restore that may have lost commits run ledgerd restored")
+	}
 	return nil
 }
 

@@ -15,16 +15,21 @@ import (
 
 // SQLSTATEs that are told apart.
 const (
-	serializationFailure = "40001"
-	deadlockDetected     = "40P01"
-	readOnlyTransaction  = "25006"
-	uniqueViolation      = "23505"
-	lockNotAvailable     = "55P03"
-	queryCanceled        = "57014"
-	integrityClass       = "23"
-	dataClass            = "22"
-	rollbackClass        = "40"
-	limitClass           = "54"
+	serializationFailure  = "40001"
+	deadlockDetected      = "40P01"
+	readOnlyTransaction   = "25006"
+	uniqueViolation       = "23505"
+	lockNotAvailable      = "55P03"
+	queryCanceled         = "57014"
+	undefinedTable        = "42P01"
+	undefinedColumn       = "42703"
+	undefinedFunction     = "42883"
+	insufficientPrivilege = "42501"
+	featureNotSupported   = "0A000"
+	integrityClass        = "23"
+	dataClass             = "22"
+	rollbackClass         = "40"
+	limitClass            = "54"
 )
 
 // errDamaged says that what is stored is not what was written. It never shows it.
@@ -42,6 +47,8 @@ func unavailable(step string, err error) error {
 		return fmt.Errorf("%w: %s: %w", ledger.ErrStoreUnavailable, step, context.Canceled)
 	case errors.Is(err, errDamaged):
 		return fmt.Errorf("%w: %s: %w", ledger.ErrStoreUnavailable, step, errDamaged)
+	case errors.Is(err, ledger.ErrStoreUnavailable): // a new connection was refused
+		return err
 	default:
 		return fmt.Errorf("%w: %s: the connection failed", ledger.ErrStoreUnavailable, step)
 	}

@@ -70,6 +70,16 @@ func (g *glimpse) guess() (sighting, bool) {
 	return sighting{g.meta, g.now.Add(time.Since(g.answered)), g.now.Add(time.Since(g.asked))}, true
 }
 
+// elapsed is what the clock that was last seen would show now; zero: none was.
+func (g *glimpse) elapsed() time.Time {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.asked.IsZero() {
+		return time.Time{}
+	}
+	return g.now.Add(time.Since(g.answered))
+}
+
 func (g *glimpse) stale() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

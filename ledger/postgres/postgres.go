@@ -28,6 +28,9 @@
 // connection; when the server says that a standby did not confirm it, the change is not durable and the callers are told that the store is
 // unavailable.
 //
+// Each new connection is asked which server answers. Where it is another one than the database remembers, or lacks what this process was told is
+// committed, the last commits may be lost: a new timeline begins before anything is decided there, and a decision that was taken before is taken anew.
+//
 // InTx is the other form: the same decisions on a transaction of the caller, for a team whose business rows live in the same database.
 //
 // A decision that writes nothing may answer a resent call with what an earlier copy wrote. Such an answer, too, waits for the standbys:
@@ -68,6 +71,10 @@ type Options struct {
 	ApplicationName string
 	// Durable refuses each new connection to a server that may lose in a crash of its host what it has committed: see UnsafeSettings.
 	Durable bool
+	// Failover is what another server, or another timeline of a server, means.
+	Failover Failover
+	// OnTimeline, if set, is told when this process has begun a timeline, or has followed the store to another server. It must return at once.
+	OnTimeline func(ledger.Timeline)
 	// Batch is how many calls are served together at most; 0: 512.
 	Batch int
 	// Queue is how many calls may wait for that at a time, to read and to write each; 0: 8192. Those who want to begin something may fill
@@ -134,7 +141,9 @@ type Store struct {
 	// seen and recent are what guesses are made of.
 	seen   glimpse
 	recent *recent.Rows
-	stats  counters
+	// recognized is what is known of timelines.
+	recognized recognition
+	stats      counters
 	// life ends with Close.
 	life context.Context
 	end  context.CancelFunc
@@ -169,9 +178,6 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	if cfg.ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol {
 		return nil, errors.New("postgres: default_query_exec_mode must not be simple_protocol: values never become part of a statement")
 	}
-	if opts.Durable {
-		cfg.AfterConnect = refuseUnsafe
-	}
 	params, err := lowered(cfg.ConnConfig.RuntimeParams)
 	if err != nil {
 		return nil, err
@@ -193,13 +199,12 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	}
 	cfg.ConnConfig.OnNotice = noteWarning
 	cfg.ConnConfig.Tracer = opts.Tracer
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
-	if err != nil {
+	s := &Store{opts: opts, alone: make(chan struct{}, max(1, cfg.MaxConns/2)), recent: recent.New(remembered)}
+	cfg.AfterConnect = s.recognize
+	if s.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return nil, errors.New("postgres: the pool's settings are wrong")
 	}
-	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	s := &Store{pool: pool, opts: opts, life: life, end: end, alone: make(chan struct{}, max(1, cfg.MaxConns/2))}
-	s.recent = recent.New(remembered)
+	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
 	s.openLanes()
 	return s, nil
 }
@@ -238,7 +243,12 @@ func (s *Store) Migrate(ctx context.Context) error {
 	if _, err := provider.Up(ctx); err != nil {
 		return fmt.Errorf("postgres: migrate: %w", err) // migrations have no parameters that it could show
 	}
-	return nil
+	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return unavailable("connect", err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	return readError("recognize the server", s.recognize(ctx, conn)) // a new database notes it
 }
 
 // Ready reports whether the database answers, takes writes, and has a schema that this release reads and writes.
@@ -271,7 +281,7 @@ func (r reading) ready(ctx context.Context) error {
 	case err != nil:
 		return unavailable("read the schema's version", err)
 	case recovering:
-		return fmt.Errorf("%w: the server is in recovery, or a standby: %w", ledger.ErrStoreUnavailable, errNoWrites)
+		return errStandby
 	case readOnly != "off":
 		return fmt.Errorf("%w: transactions are read-only (default_transaction_read_only): %w", ledger.ErrStoreUnavailable, errNoWrites)
 	case !safeCommits(commits):
@@ -303,7 +313,7 @@ func refuseUnsafe(ctx context.Context, conn *pgx.Conn) error {
 	}
 	off, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err == nil && len(off) > 0 {
-		err = errors.New("the server's settings are unsafe")
+		err = errUnsafe
 	}
 	return err
 }

@@ -112,6 +112,7 @@ func (t *TxStore) attempt(ctx context.Context, reads ledger.ReadSet, decide func
 func (t *TxStore) read(ctx context.Context, reads ledger.ReadSet) (ledger.View, time.Time, error) {
 	var locked int64
 	var commits string
+	var same bool
 	b := &pgx.Batch{}
 	b.Queue(savepoint)
 	b.Queue(lockRow, id(reads.ID)).Exec(func(tag pgconn.CommandTag) error {
@@ -119,6 +120,7 @@ func (t *TxStore) read(ctx context.Context, reads ledger.ReadSet) (ledger.View, 
 		return nil
 	})
 	b.Queue(selectCommit).QueryRow(func(row pgx.Row) error { return row.Scan(&commits) })
+	b.Queue(selectSameServer).QueryRow(func(row pgx.Row) error { return row.Scan(&same) })
 	g := gather(b, []ledger.ReadSet{reads}, t.clock)
 	if err := t.tx.SendBatch(ctx, b).Close(); err != nil {
 		return ledger.View{}, time.Time{}, err
@@ -129,6 +131,8 @@ func (t *TxStore) read(ctx context.Context, reads ledger.ReadSet) (ledger.View, 
 		return ledger.View{}, time.Time{}, err
 	case !safeCommits(commits):
 		return ledger.View{}, time.Time{}, errUnsafeCommits
+	case !same:
+		return ledger.View{}, time.Time{}, errOther
 	case view.Current != nil && locked == 0: // inserted between the two: its history may be newer than the row
 		return ledger.View{}, time.Time{}, errRace
 	}

@@ -214,7 +214,7 @@ func (u *update) decided(view ledger.View) ([]write, outcome, error) {
 		if !u.mayBeResent(view) {
 			return nil, settled, nil
 		}
-		u.writes = []write{{id: u.reads.ID}}
+		u.writes = []write{{id: u.reads.ID, timeline: view.Timeline}}
 		u.detach()
 		return u.writes, settled, nil
 	}
@@ -283,7 +283,7 @@ func (u *update) byItself(writes []write) (outcome, error) {
 			return u.failure("read", err)
 		}
 		if there {
-			u.writes = []write{{id: u.reads.ID}} // as durable as a commit that was seen
+			u.writes = []write{{id: u.reads.ID, timeline: view.Timeline}} // as durable as a commit that was seen
 			writes = u.writes
 		} else {
 			var what outcome
@@ -296,6 +296,9 @@ func (u *update) byItself(writes []write) (outcome, error) {
 			}
 		}
 		b = &pgx.Batch{}
+	}
+	if !madeIn(conn.Conn(), writes) {
+		return lost, nil
 	}
 	if err := sendWrites(u.ctx, counted{u.store, conn}, b, writes); err != nil {
 		u.store.suspect(u.ctx, err)
@@ -325,6 +328,7 @@ func (u *update) written(err error) (outcome, error) {
 	case err == nil:
 		if !u.writes[0].touches() {
 			u.store.recent.Wrote(u.from, u.change)
+			u.store.recognized.acknowledged(u.change.Next, u.writes[0].timeline)
 		}
 		return settled, nil
 	case errors.Is(err, errUnseen) && u.writes[0].touches(): // nothing was at stake

@@ -31,6 +31,8 @@ type write struct {
 	unpaused bool
 	// caller, if set, wants something that has not begun: a batch does nothing for one that has gone. Reports go on.
 	caller context.Context
+	// timeline that it was decided in: on a server that has begun a later one it is lost.
+	timeline uint32
 }
 
 func (w write) touches() bool { return w.next == nil }
@@ -67,7 +69,7 @@ func updated(writes []write, g guard) (string, []any) {
 
 // plan checks that a change fits what was read. An error is a fault of the caller's code, not of the database.
 func plan(op ledger.OperationID, view ledger.View, change ledger.Change) ([]write, error) {
-	writes := []write{{id: change.Next.ID, was: view.Current, next: change.Next, event: change.Event, slots: change.Slots, unpaused: change.UnlessPaused}}
+	writes := []write{{id: change.Next.ID, was: view.Current, next: change.Next, event: change.Event, slots: change.Slots, unpaused: change.UnlessPaused, timeline: view.Timeline}}
 	if change.Next.ID != op {
 		return nil, errors.New("postgres: the change is of another operation than the one read")
 	}
@@ -76,7 +78,7 @@ func plan(op ledger.OperationID, view ledger.View, change ledger.Change) ([]writ
 		if !ok || c.Companion != nil || c.Next.ID == op {
 			return nil, errors.New("postgres: a companion must be one of the related operations that were read")
 		}
-		writes = append(writes, write{id: c.Next.ID, was: &was, next: c.Next, event: c.Event})
+		writes = append(writes, write{id: c.Next.ID, was: &was, next: c.Next, event: c.Event, timeline: view.Timeline})
 	}
 	if err := checkSlots(view, change.Slots); err != nil {
 		return nil, err

@@ -14,6 +14,9 @@ CREATE TABLE meta (
     timeline             bigint      NOT NULL CHECK (timeline BETWEEN 1 AND 4294967295),
     watermark_time       timestamptz NULL,
     watermark_lost_since timestamptz NULL,
+    -- The server that has the database, as it names itself: its system identifier and its own timeline. NULL: it does not, or has not been asked.
+    server_id            text COLLATE "C" NULL,
+    server_timeline      bigint      NULL,
     -- The tools that get no new grant; '*' is all. Beside what each decision reads anyway, so that it costs none of them a statement.
     paused               text[] COLLATE "C" NOT NULL DEFAULT '{}'
 );
@@ -21,6 +24,23 @@ CREATE TABLE meta (
 
 -- +goose StatementBegin
 INSERT INTO meta (id, schema_version, deployment_id, timeline) VALUES (1, 1, gen_random_uuid(), 1);
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+-- Why each timeline began, and where the store was taken over without a loss.
+CREATE TABLE timelines (
+    number          bigint           NOT NULL CHECK (number BETWEEN 1 AND 4294967295),
+    begin_time      timestamptz      NOT NULL,
+    lost_since      timestamptz      NULL,
+    cause           text COLLATE "C" NOT NULL,
+    server_id       text COLLATE "C" NULL,
+    server_timeline bigint           NULL,
+    PRIMARY KEY (number, begin_time)
+);
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+INSERT INTO timelines (number, begin_time, cause) VALUES (1, clock_timestamp(), 'created');
 -- +goose StatementEnd
 
 -- +goose StatementBegin
@@ -275,4 +295,5 @@ DROP TABLE unknown;
 DROP TABLE due;
 DROP TABLE events;
 DROP TABLE operations;
+DROP TABLE timelines;
 DROP TABLE meta;

@@ -23,6 +23,21 @@ INSERT INTO meta (id, schema_version, deployment_id, timeline) VALUES (1, 1, ran
 -- +goose StatementEnd
 
 -- +goose StatementBegin
+-- Why each timeline began.
+CREATE TABLE timelines (
+    number     INTEGER NOT NULL CHECK (number BETWEEN 1 AND 4294967295),
+    begin_time INTEGER NOT NULL,
+    lost_since INTEGER NULL,
+    cause      TEXT    NOT NULL,
+    PRIMARY KEY (number, begin_time)
+) STRICT, WITHOUT ROWID;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+INSERT INTO timelines (number, begin_time, cause) VALUES (1, CAST(unixepoch('subsec') * 1000000 AS INTEGER), 'created');
+-- +goose StatementEnd
+
+-- +goose StatementBegin
 CREATE TABLE operations (
     -- Written once. No statement of the ledger ever updates these columns.
     id                     BLOB    NOT NULL PRIMARY KEY,
@@ -236,4 +251,5 @@ DROP TABLE slots;
 DROP TABLE contracts;
 DROP TABLE events;
 DROP TABLE operations;
+DROP TABLE timelines;
 DROP TABLE meta;
