@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	pb "github.com/opsledger/opsledger/gen/opsledger/v1"
+)
+
+// TestNoGrantIsToldWithoutItsStandby: while the synchronous standby is cut off, nobody is told of a grant or a success, also where somebody ends a commit's wait,
+// to which the server then says that it is done. When the standby is back, who sends the same call again gets what was decided, and nothing was decided twice.
+func TestNoGrantIsToldWithoutItsStandby(t *testing.T) {
+	c := newCluster(t, contractsText, true)
+	workers := c.dials(t, billing, 8)
+	held := request("card.charge", unique(t), "K", `{"amount":1}`)
+	g := workers[0].grant(t, held)
+	done := completion(g.GetOperationId(), held.GetClaimId(), "charge", "C-1")
+	claims := []*pb.ClaimRequest{}
+	for range workers {
+		claims = append(claims, request("card.charge", unique(t), "K", `{"amount":1}`))
+	}
+	if err := c.standby.PauseReceiving(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	completed := make(chan error, 1)
+	go func() {
+		_, err := workers[0].Complete(within(t), done)
+		completed <- err
+	}()
+	answers := make(chan []told, 1)
+	go func() { answers <- together(t, workers, claims) }()
+	eventually(t, "the wait of a commit was ended", func() bool {
+		return c.rows(t, "SELECT count(pg_cancel_backend(pid)) AS n FROM pg_stat_activity WHERE wait_event = 'SyncRep'")[0]["n"] != "0"
+	})
+	for _, o := range <-answers {
+		if o.answer != nil {
+			t.Errorf("a Claim was answered %s", o.name())
+		}
+		wantRefusal(t, o.err, codes.Unavailable, pb.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE)
+	}
+	wantRefusal(t, <-completed, codes.Unavailable, pb.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE)
+	eventually(t, "no commit is under way", func() bool { return c.backends(t, "state <> 'idle'") == "0" })
+	var stored []bool
+	for _, claim := range claims {
+		stored = append(stored, c.row(t, operationID(billing, "card.charge", claim.GetKey().GetTask(), "K")) != nil)
+	}
+	if err := c.standby.ResumeReceiving(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i, w := range workers {
+		answer := w.claim(t, claims[i])
+		if got := answer.GetGranted(); got == nil || got.GetResent() != stored[i] {
+			t.Errorf("the same Claim, of which the primary had %v, was answered %v", stored[i], answer)
+		}
+		wantOutcome(t, w.claim(t, again(claims[i])), "IN_PROGRESS")
+	}
+	workers[0].applied(t, done)
+	c.failOver(t)
+	for _, claim := range append(claims, held) {
+		want := 1
+		if claim == held {
+			want = 2
+		}
+		if n := len(c.history(t, operationID(billing, "card.charge", claim.GetKey().GetTask(), "K"))); n != want {
+			t.Errorf("the standby has %d events of an operation, want %d", n, want)
+		}
+	}
+}
