@@ -136,6 +136,11 @@ func (r recovering) completed(t *testing.T, k *pb.OperationKey) bool {
 // intentBefore is an intent that no clock of these tests takes for one of the future.
 func intentBefore() *timestamppb.Timestamp { return timestamppb.New(time.Now().Add(-15 * time.Minute)) }
 
+// intentAhead is an intent as late as a caller's clock may be: five minutes ahead, but for what passes until the ledger looks at it.
+func intentAhead() *timestamppb.Timestamp {
+	return timestamppb.New(time.Now().Add(5*time.Minute - 500*time.Millisecond))
+}
+
 func toolOf(service target.Service) string {
 	switch service {
 	case target.Tickets:

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -68,4 +70,35 @@ func TestNoGrantIsToldWithoutItsStandby(t *testing.T) {
 			t.Errorf("the standby has %d events of an operation, want %d", n, want)
 		}
 	}
+}
+
+// TestASynchronousStandbyTakesOverUnderLoad: what anybody was told before the primary was killed is there, and what goes on afterwards makes no second effect.
+func TestASynchronousStandbyTakesOverUnderLoad(t *testing.T) {
+	c := newCluster(t, askedContracts, true)
+	o := &outage{recovering: c.recovering, t: t}
+	work := func(upTo int64, end func()) {
+		var stop atomic.Bool
+		var group sync.WaitGroup
+		for i, w := range c.dials(t, billing, 8) {
+			first := len(o.asked) // no key of an earlier one
+			group.Go(func() {
+				for n := first; !stop.Load(); n++ {
+					o.work(t.Context(), w, i, n)
+				}
+			})
+		}
+		before := o.completed.Load()
+		eventually(t, "there is load", func() bool { return o.completed.Load() >= before+upTo })
+		end()
+		stop.Store(true)
+		group.Wait()
+	}
+	work(4*outageLoad, func() { c.failOver(t) })
+	o.wantJournal()
+	o.ahead.Store(true)
+	work(outageLoad, func() {})
+	o.finish(c.nodes)
+	o.wantJournal()
+	o.wantOneEffectEach(t)
+	t.Logf("%d claims, %d grants told, %d successes told, %d calls failed", o.claims.Load(), len(o.grants), len(o.successes), o.failed.Load())
 }
