@@ -23,6 +23,8 @@ func TestStoreKeepsSecrets(t *testing.T) { storetest.RunSecrets(t, harness{}) }
 
 func TestStoreForgets(t *testing.T) { storetest.RunAged(t, harness{}) }
 
+func TestStoreKnowsItsTimelines(t *testing.T) { storetest.RunTimelines(t, harness{}) }
+
 type harness struct{}
 
 func (h harness) New(t *testing.T) storetest.Data {
