@@ -103,7 +103,7 @@ func (d *decision) reconcile(r Reconcile) (Answer, error) {
 		facts["cause"] = ev.Cause.String()
 		asked := ev.Cause != QueryThrottled && ev.Cause != QueryUnavailable
 		d.spend(asked)
-		d.again(ev.RetryAfter)
+		d.backOff(ev.RetryAfter)
 		d.giveUp()
 	}
 	d.decided(EventEvidence, facts)
@@ -275,15 +275,21 @@ func (d *decision) repeatsWhenAbsent() bool {
 	}
 }
 
-// again schedules the next check: at the later of backoff and settle time, and not before the target wants to be asked again.
+// again schedules the next check after an answer that proved nothing: at the later of backoff and settle time, and not before the target wants
+// to be asked again.
 func (d *decision) again(retryAfter time.Duration) {
+	d.backOff(retryAfter)
+	d.next.NextCheckTime = latest(d.next.NextCheckTime, d.settlesAt())
+}
+
+// backOff schedules the next check after a question without an answer: what is there can be found before settle time, too.
+func (d *decision) backOff(retryAfter time.Duration) {
 	n := &d.next
 	wait := d.c.backoff(n.Detail.Retries)
 	if r, ok := d.cmd.(Reconcile); ok {
 		wait -= time.Duration(r.Chance * float64(wait/5))
 	}
-	next := d.now.Add(max(wait, retryAfter))
-	n.NextCheckTime = latest(next, d.settlesAt())
+	n.NextCheckTime = d.now.Add(max(wait, retryAfter))
 	n.Detail.Retries++
 }
 
@@ -336,7 +342,7 @@ func (d *decision) inspect(i Inspect) (Answer, error) {
 		n.NextCheckTime = n.Detail.ClearedUntil // unclaimed until then: looked at again
 		d.record(EventCleared, true, nil, "")
 	case InspectIndeterminate:
-		d.again(0)
+		d.backOff(0)
 		d.record(EventEvidence, true, map[string]string{"finding": Indeterminate.String()}, "")
 	default: // changed, gone, or no version known
 		current := i.Current
