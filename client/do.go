@@ -33,7 +33,8 @@ type Effect[Req, Res any] struct {
 	// this process, and returns the request to execute. If it fails, or the process dies in it, provably nothing was sent. What the
 	// ledger takes a digest of is the request as it was given to Do.
 	Prepare func(ctx context.Context, call Call, req Req) (Req, error)
-	// Resource names the thing that was made, for evidence and for people. Unset: none is recorded.
+	// Resource names the thing that was made, for evidence and for people; what undoes it goes out by itself only if the version is named, too, and
+	// is still the target's. Unset: none is recorded.
 	Resource func(Res) *opsledgerv1.ResourceRef
 	// Schema, if set, names the JSON form of Res with its version ("tickets.create.result/1"): the ledger keeps that form, as far as the
 	// contract allows, and replays have a value. Unset: replays have none. A form of more than 64 KiB, the most that any contract

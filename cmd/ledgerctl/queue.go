@@ -291,7 +291,7 @@ func why(op *pb.Operation) string {
 	if r := op.GetQueueReason(); r != 0 {
 		reasons = append(reasons, word(r))
 	}
-	if r := op.GetWaitingFor(); r != 0 {
+	if r := op.GetWaitingFor(); r != 0 && r != pb.WaitReason_WAIT_REASON_QUEUED { // that it is queued is what the other one says
 		reasons = append(reasons, word(r))
 	}
 	return strings.Join(reasons, ", ")

@@ -159,8 +159,10 @@ func approval(v *pb.GetOperationResponse, now time.Time) string {
 	if r := proposal(a.GetResolution()); r != "" {
 		text += ": " + r
 	}
-	if a.GetResource() != nil {
-		text += "; the resource is now " + resource(a.GetResource())
+	if r := a.GetResource(); r.GetVersion() != "" {
+		text += "; the resource is now " + resource(r)
+	} else if r != nil {
+		text += "; the target shows no version of " + resource(r)
 	}
 	switch {
 	case a.GetDecision() != 0:

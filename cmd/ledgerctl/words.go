@@ -53,7 +53,7 @@ func answer(v *pb.GetOperationResponse, now time.Time) string {
 		if op.GetMayHaveApplied() {
 			return "RECEIVED, in doubt: nobody executes it now, but an earlier attempt may have happened."
 		}
-		return "RECEIVED: it has not happened; its own caller may claim the key" + waitClause(op, now) + "."
+		return "RECEIVED: it has not happened; " + claimable(op, now) + "."
 	default:
 		return word(op.GetState()) + ": a state that this release does not know; do not execute."
 	}
@@ -93,11 +93,19 @@ func failureClause(f *pb.Failure) string {
 	return text
 }
 
-func waitClause(op *pb.Operation, now time.Time) string {
-	if op.GetWaitingFor() == 0 {
-		return ""
+// claimable says who may have what is provably not at the target.
+func claimable(op *pb.Operation, now time.Time) string {
+	switch op.GetCustody() {
+	case pb.Custody_CUSTODY_OPERATOR:
+		return "nobody may claim it while a person has it"
+	case pb.Custody_CUSTODY_QUEUED:
+		return "nobody may claim it before a person has looked: " + queued(op.GetQueueReason())
 	}
-	text := "; now it waits: " + word(op.GetWaitingFor())
+	text := "its own caller may claim the key"
+	if op.GetWaitingFor() == 0 {
+		return text
+	}
+	text += "; now it waits: " + word(op.GetWaitingFor())
 	if t := op.GetClaimableTime(); t != nil && t.AsTime().After(now) {
 		text += " until " + when(t, now)
 	}
@@ -128,7 +136,7 @@ func queued(r pb.QueueReason) string {
 		pb.QueueReason_QUEUE_REASON_EVIDENCE_INCOMPLETE: "what was found does not show enough to compare",
 		pb.QueueReason_QUEUE_REASON_AMBIGUOUS:           "several things at the target could be it",
 		pb.QueueReason_QUEUE_REASON_KEY_WINDOW_OVER:     "the target has forgotten its keys, so a repeat could be a second effect",
-		pb.QueueReason_QUEUE_REASON_RESOURCE_CHANGED:    "somebody has changed the resource since",
+		pb.QueueReason_QUEUE_REASON_RESOURCE_CHANGED:    "the resource is not as it was left, or that can't be told",
 		pb.QueueReason_QUEUE_REASON_ATTEMPTS_EXHAUSTED:  "all attempts that the contract allows are used up",
 		pb.QueueReason_QUEUE_REASON_QUARANTINE:          "the store may have lost what came before it",
 		pb.QueueReason_QUEUE_REASON_REPEAT_NOT_ALLOWED:  "it was not found, and the contract allows no repeat",
@@ -149,6 +157,9 @@ func next(v *pb.GetOperationResponse, me string) []string {
 		lines = append(lines, "if you have dealt with it: "+command(op, "note", `--acknowledge %d --note "WHAT YOU DID"`, lastSequence(v)))
 	}
 	if pending(v) {
+		if v.GetApproval().GetKind() == pb.ApprovalKind_APPROVAL_KIND_CHANGED_RESOURCE && op.GetCompensates() != "" {
+			lines = append(lines, "what it undoes, as that was left: ledgerctl op get "+plain(op.GetCompensates()))
+		}
 		agree := command(op, "approve", `--expect-version %d --note "WHAT YOU CHECKED"`, op.GetVersion())
 		if v.GetApproval().GetRequester() != me {
 			return append(lines, "if you agree: "+agree, "if you do not: "+command(op, "reject", `--expect-version %d --note "WHY NOT"`, op.GetVersion()), timeline)
@@ -164,6 +175,9 @@ func next(v *pb.GetOperationResponse, me string) []string {
 	case op.GetCustody() == pb.Custody_CUSTODY_OPERATOR:
 		return append(lines, "to take it from them: "+takeOver, "next: "+command(op, "note", `--note "WHAT YOU KNOW"`))
 	case op.GetCustody() == pb.Custody_CUSTODY_QUEUED:
+		if op.GetQueueReason() == pb.QueueReason_QUEUE_REASON_RESOURCE_CHANGED { // nobody was asked in time
+			return append(lines, "to settle it yourself: "+takeOver, "next: "+command(op, "check", `--reason "WHY"`))
+		}
 		return append(lines, "next: "+takeOver)
 	case op.GetState() == pb.State_STATE_UNKNOWN:
 		return append(lines, "to settle it yourself: "+takeOver, "next: "+command(op, "check", `--reason "WHY"`))
