@@ -48,7 +48,7 @@ func demoCommand(env []string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Watch the ledger prevent a duplicate",
-		Long: `Seven scenes, of about half a minute, with a real service process that keeps its own account of effects, and real worker processes,
+		Long: `Eleven scenes, of less than a minute, with a real service process that keeps its own account of effects, and real worker processes,
 of which some are killed. The exit code is 0 only if every count is right.
 
 It needs a development ledger (go run ./cmd/ledgerd dev), or --standalone. The services listen on loopback where that ledger's contracts ask
@@ -123,6 +123,7 @@ func performIn(ctx context.Context, o demoOptions, env []string, stdout, stderr 
 		began = time.Now() // building is no part of it
 	}
 	if err := d.perform(ctx); err != nil {
+		d.tellWrong()
 		return err
 	}
 	return d.judge(time.Since(began))
@@ -152,12 +153,26 @@ func (d *demo) perform(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("scene %d: %w", d.scenes, err)
 	}
+	var (
+		ticket, charged, other, doubted account // what later scenes undo
+		unsettled                       intended
+		refund                          client.Intent
+	)
 	charge := client.Intent{Task: d.newTask("order"), Step: "charge", Time: time.Now()}
 	for _, scene := range []func(context.Context) error{
-		func(ctx context.Context) error { return d.recovered(ctx, lost) },
-		func(ctx context.Context) error { return d.concurrent(ctx, charge) },
+		func(ctx context.Context) (err error) { ticket, err = d.recovered(ctx, lost); return err },
+		func(ctx context.Context) (err error) { charged, err = d.concurrent(ctx, charge); return err },
 		func(ctx context.Context) error { return d.conflict(ctx, charge) },
-		d.repeated, d.staysUnknown, d.waitsForPerson,
+		func(ctx context.Context) (err error) { other, err = d.repeated(ctx); return err },
+		func(ctx context.Context) (err error) { unsettled, doubted, err = d.staysUnknown(ctx); return err },
+		func(ctx context.Context) (err error) {
+			refund, err = d.undoBlocked(ctx, unsettled.intent, doubted)
+			return err
+		},
+		func(ctx context.Context) error { return d.compensated(ctx, unsettled, doubted, refund) },
+		func(ctx context.Context) error { return d.changedSince(ctx, ticket) },
+		func(ctx context.Context) error { return d.lostRefund(ctx, charge, charged, other) },
+		d.waitsForPerson,
 	} {
 		if err := scene(ctx); err != nil {
 			return fmt.Errorf("scene %d: %w", d.scenes, err)
@@ -168,9 +183,7 @@ func (d *demo) perform(ctx context.Context) error {
 
 // judge says whether the counts are right, and what to do next.
 func (d *demo) judge(took time.Duration) error {
-	for _, w := range d.wrong {
-		d.print("  WRONG  %s\n", w)
-	}
+	d.tellWrong()
 	if len(d.wrong) > 0 {
 		if d.sabotage {
 			d.print("\n  The second worker took the end of a lease for a permission, and the service did what it was asked: this is what guessing costs.\n")
@@ -186,6 +199,12 @@ func (d *demo) judge(took time.Duration) error {
 	return nil
 }
 
+func (d *demo) tellWrong() {
+	for _, w := range d.wrong {
+		d.print("  WRONG  %s\n", w)
+	}
+}
+
 // indent is where the text of a scene stands, behind its name.
 const indent = 20
 
@@ -194,7 +213,7 @@ func (d *demo) scene(name string, text ...string) {
 	d.scenes++
 	for i, line := range text {
 		if i == 0 {
-			d.print("  %d  %-*s%s\n", d.scenes, indent-5, name, line)
+			d.print("%3d  %-*s%s\n", d.scenes, indent-5, name, line)
 			continue
 		}
 		d.line("%s", line)

@@ -63,7 +63,7 @@ func buildLedgerd(t *testing.T) string {
 	return path
 }
 
-// limit bounds each performance; a usual one takes about half a minute.
+// limit bounds each performance; a usual one takes about forty seconds.
 const limit = 2 * time.Minute
 
 // stage is an environment whose processes and temporary files are found again by their TMPDIR.
@@ -169,6 +169,17 @@ func TestStandalone(t *testing.T) {
 		"not found. That proves now that nothing happened: UNKNOWN -> RECEIVED",
 		"granted again, the same key: CH-1002    charges made 1    requests that the service got: 2\n",
 		"no answer: UNKNOWN    charges made 1    requests that the service got: 1\n", "nobody sends it again; next check in ",
+		"blocked: WAIT (ORIGINAL_UNSETTLED)    refunds made 0    requests that the service got: 0\n",
+		"found CH-1003 under the original key: UNKNOWN -> COMPLETED\n", ": CH-1003 is as the charge left it\n",
+		"granted: RF-1001    refunds made 1    requests that the service got: 1\n",
+		"asked: T-1003 is in version 2, which is not how it was left\n",
+		"not closed: WAIT_FOR_PERSON (RESOURCE_CHANGED)    requests that the service got: 0\n",
+		"$ go run ./cmd/ledgerctl op get ", "nobody may claim it before a person has looked: RESOURCE_CHANGED ",
+		"if you agree: ledgerctl op approve ", "$ go run ./cmd/ledgerctl op approve ", "approved (version 3): RECEIVED, automation\n",
+		"granted, for version 2: T-1003 is closed    requests that the service got: 1\n",
+		"retry on timeout (naive)    2             RF-1002, RF-1003\n", "with the ledger             1             RF-1004\n",
+		"The refund is an operation of its own: UNKNOWN. Its charge stays COMPLETED: CH-1001\n", "found RF-1004 under its own key: UNKNOWN -> COMPLETED\n",
+		"asked once more: the replay of RF-1004    requests that the service got: 1\n",
 		"UNKNOWN, WAIT_FOR_PERSON    messages sent 1    requests that the service got: 1\n", "Your turn:  go run ./cmd/ledgerctl op take-over ",
 		"All counts are right")
 	if n := strings.Count(out, "not found. That proves nothing: what was sent may take effect until "); n != 2 {
@@ -218,7 +229,7 @@ func TestAgainstRunningLedger(t *testing.T) {
 		if code != exitOK {
 			t.Errorf("performance %d: exit code %d", n+1, code)
 		}
-		contains(t, out, " --reason trying-it --state-dir "+state+"\n")
+		contains(t, out, " --reason trying-it --state-dir "+state+"\n", ` --note "I wrote that, and am done" --state-dir `+state+"\n")
 		s.leftNothing(t)
 	}
 	server.kill() // leaves its note behind

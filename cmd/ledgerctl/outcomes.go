@@ -20,17 +20,17 @@ import (
 // settlePatience bounds what recovery takes to find out: the send window, effect_within, and its looks.
 const settlePatience = 45 * time.Second
 
-// recovered goes on where duplicate ended: recovery finds the ticket, and a third worker gets the replay.
-func (d *demo) recovered(ctx context.Context, l lost) error {
+// recovered goes on where duplicate ended: recovery finds the ticket, and a third worker gets the replay, which it returns.
+func (d *demo) recovered(ctx context.Context, l lost) (account, error) {
 	d.scene("RECOVERED", "The ledger asks the service for that ticket, by the key that was sent with it. A third worker gets the intent.")
 	l.errand.Patient, l.errand.Sabotage = true, false
 	third, err := d.workToEnd(ctx, l.errand)
 	if err != nil {
-		return fmt.Errorf("third worker: %w", err)
+		return third, fmt.Errorf("third worker: %w", err)
 	}
 	happened, err := d.since(l.from)
 	if err != nil {
-		return err
+		return third, err
 	}
 	tickets, sends := strings.Join(happened.Created(target.Tickets, l.key), ", "), happened.Sends(target.Tickets, l.key)
 	d.questions(happened, target.Tickets, l.key, third.Unknown, "found "+third.Resource+" under the original key: UNKNOWN -> COMPLETED")
@@ -39,15 +39,15 @@ func (d *demo) recovered(ctx context.Context, l lost) error {
 	d.check("recovered: what the third worker was told", third.Resource, tickets)
 	d.check("recovered: tickets made under the key", happened.Effects(target.Tickets, l.key), 1)
 	d.check("recovered: requests that the service got under the key", sends, 1)
-	return d.service.SetKnobs(ctx, target.Tickets)
+	return third, d.service.SetKnobs(ctx, target.Tickets)
 }
 
-// repeated is a charge that the service never took: that is proven, and then it is sent again under the same key.
-func (d *demo) repeated(ctx context.Context) error {
+// repeated is a charge that the service never took: that is proven, and then it is sent again under the same key. It returns that charge.
+func (d *demo) repeated(ctx context.Context) (account, error) {
 	d.scene("REPEATED", "The connection of a charge breaks before the service takes it. A worker can't tell that from a lost answer.")
-	a, told, err := attempt(ctx, d, target.Payments, d.charge(now), d.chargeRequest("20.00"), target.DropBeforeAccept().Times(1))
+	a, told, err := attempt(ctx, d, target.Payments, d.charge(now), d.newIntent(target.Payments), d.chargeRequest(proven), target.DropBeforeAccept().Times(1))
 	if err != nil {
-		return err
+		return told, err
 	}
 	defer a.done()
 	d.check("repeated: what the worker was told", told.String(), "unknown")
@@ -58,15 +58,15 @@ func (d *demo) repeated(ctx context.Context) error {
 	for told.Unknown != nil && rest(until, askAgain) {
 		if early = told.Unknown; ctx.Err() == nil {
 			if told, err = a.ask(until); err != nil {
-				return err
+				return told, err
 			}
 		}
 	}
 	happened, err := d.since(a.from)
 	if err != nil {
-		return err
+		return told, err
 	}
-	key := sentKey(happened, target.Payments)
+	key := firstSend(happened, target.Payments).Key
 	charges, sends := happened.Created(target.Payments, key), happened.Sends(target.Payments, key)
 	d.questions(happened, target.Payments, key, early, "not found. That proves now that nothing happened: UNKNOWN -> RECEIVED")
 	d.line("granted again, the same key: %s    charges made %d    requests that the service got: %d", told, len(charges), sends)
@@ -75,15 +75,16 @@ func (d *demo) repeated(ctx context.Context) error {
 	d.check("repeated: charges made", len(charges), 1)
 	d.check("repeated: requests that the service got under the key", sends, 2)
 	d.check("repeated: requests that the service got", happened.Sends(target.Payments, target.AnyKey), 2)
-	return nil
+	return told, nil
 }
 
-// staysUnknown is a charge whose answer is lost, while the service can't be asked.
-func (d *demo) staysUnknown(ctx context.Context) error {
+// staysUnknown is a charge whose answer is lost, while the service can't be asked. It returns what the worker was told last.
+func (d *demo) staysUnknown(ctx context.Context) (a intended, told account, err error) {
 	d.scene("STAYS UNKNOWN", "The answer to a charge is lost, and the service's status query is down.")
-	a, told, err := attempt(ctx, d, target.Payments, d.charge(now), d.chargeRequest("30.00"), target.AcceptReset().Times(1), target.QueryDown())
+	a, told, err = attempt(ctx, d, target.Payments, d.charge(now), d.newIntent(target.Payments), d.chargeRequest(doubtful),
+		target.AcceptReset().Times(1), target.QueryDown())
 	if err != nil {
-		return err
+		return a, told, err
 	}
 	defer a.done()
 	until, cancel := context.WithTimeout(ctx, settlePatience)
@@ -92,25 +93,24 @@ func (d *demo) staysUnknown(ctx context.Context) error {
 	questions := 0
 	for told.Unknown != nil && (questions < 2 || time.Until(told.Unknown.NextCheck) <= 0) && rest(until, askAgain) {
 		if told, err = a.ask(until); err != nil {
-			return err
+			return a, told, err
 		}
 		if happened, err = d.since(a.from); err != nil {
-			return err
+			return a, told, err
 		}
-		questions = happened.Queries(target.Payments, sentKey(happened, target.Payments))
+		questions = happened.Queries(target.Payments, firstSend(happened, target.Payments).Key)
 	}
 	charges, sends := happened.Effects(target.Payments, target.AnyKey), happened.Sends(target.Payments, target.AnyKey)
 	d.check("stays unknown: charges made", charges, 1)
 	d.check("stays unknown: requests that the service got", sends, 1)
 	if told.Unknown == nil || questions < 2 {
-		d.problem("stays unknown: what the worker was told after %d questions: %v, must be unknown", questions, told)
-		return nil
+		return a, told, fmt.Errorf("after %d questions the worker was told: %v", questions, told)
 	}
 	d.check("stays unknown: state of the operation", told.Unknown.State, "UNKNOWN")
 	d.line("asked %d times, no answer: %s    charges made %d    requests that the service got: %d", questions, told.Unknown.State, charges, sends)
 	d.line("nobody sends it again; next check in %.1f s, at %s", time.Until(told.Unknown.NextCheck).Seconds(), told.Unknown.NextCheck.Format("15:04:05 MST"))
 	d.print("\n")
-	return nil
+	return a, told, nil
 }
 
 // waitsForPerson is a message whose answer is lost: nobody can be asked, and nothing is repeated.
@@ -131,7 +131,8 @@ func (d *demo) waitsForPerson(ctx context.Context) error {
 		Summary: func(target.MessageRequest) string { return "message to on-call about db-1" },
 		Wait:    client.NoWait,
 	}
-	a, _, err := attempt(ctx, d, target.Messages, message, target.MessageRequest{To: "on-call", Body: "disk full on db-1"}, target.AcceptReset().Times(1))
+	a, _, err := attempt(ctx, d, target.Messages, message, d.newIntent(target.Messages), target.MessageRequest{To: "on-call", Body: "disk full on db-1"},
+		target.AcceptReset().Times(1))
 	if err != nil {
 		return err
 	}
@@ -175,14 +176,19 @@ func (d *demo) command(args string) string {
 
 // intended is one effect that this process is to make.
 type intended struct {
-	ask  func(ctx context.Context) (account, error) // asks the ledger, and executes if it is granted
-	from int                                        // in the service's log
-	done func()
+	intent client.Intent
+	ask    func(ctx context.Context) (account, error) // asks the ledger, and executes if it is granted
+	from   int                                        // in the service's log
+	done   func()
+}
+
+func (d *demo) newIntent(service target.Service) client.Intent {
+	return client.Intent{Task: d.newTask(string(service)), Step: step, Time: time.Now()}
 }
 
 // attempt sends an effect whose first answer goes wrong, as the knobs say.
 func attempt[Req, Res any](
-	ctx context.Context, d *demo, service target.Service, effect client.Effect[Req, Res], request Req, knobs ...target.Knob,
+	ctx context.Context, d *demo, service target.Service, effect client.Effect[Req, Res], intent client.Intent, request Req, knobs ...target.Knob,
 ) (intended, account, error) {
 	before, err := d.log()
 	if err != nil {
@@ -195,8 +201,7 @@ func attempt[Req, Res any](
 	if err != nil {
 		return intended{}, account{}, err
 	}
-	intent := client.Intent{Task: d.newTask(string(service)), Step: step, Time: time.Now()}
-	a := intended{from: len(before.Entries), done: done}
+	a := intended{intent: intent, from: len(before.Entries), done: done}
 	a.ask = func(ctx context.Context) (account, error) {
 		out, err := client.Do(ctx, ledgers[0], effect, intent, request)
 		if err != nil {
@@ -238,14 +243,14 @@ func (d *demo) questions(happened target.Log, service target.Service, key string
 	}
 }
 
-// sentKey is the key of the first request that a service got.
-func sentKey(happened target.Log, service target.Service) string {
+// firstSend is the first request that a service got.
+func firstSend(happened target.Log, service target.Service) target.Entry {
 	for _, e := range happened.Entries {
 		if e.Service == service && e.Kind == target.Send {
-			return e.Key
+			return e
 		}
 	}
-	return ""
+	return target.Entry{}
 }
 
 // since is the service's log behind its first lines.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -150,7 +151,7 @@ func (d *demo) lostAnswer(ctx context.Context, first, second *client.Config) (lo
 	}
 	l.tickets = happened.Created(target.Tickets, target.AnyKey)
 	l.sends = happened.Sends(target.Tickets, target.AnyKey)
-	l.key = sentKey(happened, target.Tickets)
+	l.key = firstSend(happened, target.Tickets).Key
 	return l, nil
 }
 
@@ -209,7 +210,7 @@ func (d *demo) charge(hold <-chan struct{}) client.Effect[target.ChargeRequest, 
 			return c, classify(err)
 		},
 		Resource: func(c target.Charge) *opsledgerv1.ResourceRef {
-			return &opsledgerv1.ResourceRef{Type: "charge", Id: c.ID}
+			return &opsledgerv1.ResourceRef{Type: "charge", Id: c.ID, Version: strconv.Itoa(c.Revision)}
 		},
 		Lease: chargeLease,
 		Wait:  client.NoWait, // what callers are told is what the scenes show
@@ -220,19 +221,20 @@ func (d *demo) charge(hold <-chan struct{}) client.Effect[target.ChargeRequest, 
 type counts struct {
 	executed, replayed, inProgress, other int
 	ids                                   []string // of the charges, each once
+	operation                             string   // that made them, by the ledger's id
 	err                                   error    // the first one
 }
 
-// concurrent is one key, and many callers at the same time, each with a connection of its own.
-func (d *demo) concurrent(ctx context.Context, intent client.Intent) error {
+// concurrent is one key, and many callers at the same time, each with a connection of its own. It returns the charge that they made.
+func (d *demo) concurrent(ctx context.Context, intent client.Intent) (account, error) {
 	d.scene("CONCURRENT", fmt.Sprintf("%d callers claim one charge at the same time, each over an mTLS connection of its own.", callers))
 	before, err := d.log()
 	if err != nil {
-		return err
+		return account{}, err
 	}
 	ledgers, done, err := d.connect(ctx, callers)
 	if err != nil {
-		return err
+		return account{}, err
 	}
 	defer done()
 	// Whoever is granted sends when all others have been answered, so that each of these answers is about a running execution.
@@ -240,7 +242,7 @@ func (d *demo) concurrent(ctx context.Context, intent client.Intent) error {
 	second := d.ask(ctx, ledgers, intent, false)
 	happened, err := d.since(len(before.Entries))
 	if err != nil {
-		return err
+		return account{}, err
 	}
 	charges := happened.Created(target.Payments, target.AnyKey)
 	d.line("granted %d    in progress %d    charges made %d", first.executed, first.inProgress, len(charges))
@@ -257,7 +259,7 @@ func (d *demo) concurrent(ctx context.Context, intent client.Intent) error {
 	d.check("concurrent: requests that the service got", happened.Sends(target.Payments, target.AnyKey), 1)
 	d.check("concurrent: replays", second.replayed, callers)
 	d.check("concurrent: charges that the callers know", strings.Join(second.ids, ", "), strings.Join(charges, ", "))
-	return nil
+	return account{Resource: strings.Join(second.ids, ", "), Operation: second.operation}, nil
 }
 
 // connect connects so many callers, each by a connection of its own: what they ask afterwards takes no handshake.
@@ -300,7 +302,7 @@ func (d *demo) ask(ctx context.Context, ledgers []*client.Ledger, intent client.
 		finished.Go(func() {
 			ready.Done()
 			<-start
-			out, err := client.Do(ctx, l, d.charge(others), intent, d.chargeRequest("10.00"))
+			out, err := client.Do(ctx, l, d.charge(others), intent, d.chargeRequest(sure))
 			mu.Lock()
 			total.add(out, err)
 			mu.Unlock()
@@ -330,6 +332,7 @@ func (c *counts) add(out client.Outcome[target.Charge], err error) {
 			} else {
 				c.executed++
 			}
+			c.operation = d.Operation.GetId()
 			return d.Result.GetResource().GetId()
 		},
 		func(client.Rejection) string { c.other++; return "" },

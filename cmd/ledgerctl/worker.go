@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -35,8 +36,9 @@ type errand struct {
 
 // account is what a worker process says at its end, as JSON on its standard output.
 type account struct {
-	// Resource is what the worker made or was told of, by its id.
-	Resource string `json:"resource,omitempty"`
+	// Resource is what the worker made or was told of, by its id; Operation is the ledger's id of having made it.
+	Resource  string `json:"resource,omitempty"`
+	Operation string `json:"operation,omitempty"`
 	// Unknown is set if the worker was told, or found, that the outcome is unknown; of several times it is the last.
 	Unknown *unknownOperation `json:"unknown,omitempty"`
 	// Other is any other end, in words.
@@ -55,8 +57,10 @@ type unknownOperation struct {
 	// Settles is when absence begins to prove something.
 	Settles   time.Time `json:"settles"`
 	NextCheck time.Time `json:"next_check"`
+	// Version is what a person's decision is on.
+	Version uint64 `json:"version"`
 
-	inProgress bool
+	reason client.Reason
 }
 
 const (
@@ -126,7 +130,7 @@ func throughLedger(ctx context.Context, e errand) (account, error) {
 			return t, classify(err)
 		},
 		Resource: func(t target.Ticket) *opsledgerv1.ResourceRef {
-			return &opsledgerv1.ResourceRef{Type: "ticket", Id: t.ID}
+			return &opsledgerv1.ResourceRef{Type: "ticket", Id: t.ID, Version: strconv.Itoa(t.Revision)}
 		},
 		Lease: workerLease,
 		Wait:  claimWait,
@@ -143,7 +147,7 @@ func throughLedger(ctx context.Context, e errand) (account, error) {
 		case a.Unknown == nil:
 			a.Unknown = unknown
 			return a, nil
-		case a.Unknown.inProgress: // ends with the lease of whoever has it: worth asking again. Each claim waits by itself.
+		case a.Unknown.reason == client.ReasonInProgress: // ends with the lease of whoever has it: worth asking again. Each claim waits by itself.
 			continue
 		case e.Sabotage:
 			sent, err := naively(ctx, e)
@@ -161,7 +165,9 @@ func throughLedger(ctx context.Context, e errand) (account, error) {
 // accountOf is an outcome as an account.
 func accountOf[Res any](out client.Outcome[Res]) account {
 	return client.Match(out,
-		func(d client.Done[Res]) account { return account{Resource: d.Result.GetResource().GetId()} },
+		func(d client.Done[Res]) account {
+			return account{Resource: d.Result.GetResource().GetId(), Operation: d.Operation.GetId()}
+		},
 		func(r client.Rejection) account { return account{Other: r.Err().Error()} },
 		func(u client.Unknown) account { return account{Unknown: seen(u)} })
 }
@@ -185,7 +191,8 @@ func seen(u client.Unknown) *unknownOperation {
 		NextAction: strings.TrimPrefix(u.NextAction.String(), "NEXT_ACTION_"),
 		Settles:    u.Operation.GetSettleTime().AsTime(),
 		NextCheck:  u.Operation.GetNextCheckTime().AsTime(),
-		inProgress: u.Reason == client.ReasonInProgress,
+		Version:    u.Operation.GetVersion(),
+		reason:     u.Reason,
 	}
 	if u.Operation.GetLastFinding() != opsledgerv1.Finding_FINDING_UNSPECIFIED {
 		s.Finding = strings.TrimPrefix(u.Operation.GetLastFinding().String(), "FINDING_")
