@@ -74,7 +74,7 @@ func newStill(t *testing.T, store string) *still {
 func (s *still) claim(t *testing.T, key string, intent time.Time) (ledger.Answer, error) {
 	t.Helper()
 	claim := ledger.Claim{
-		Key: ledger.Key{Scope: "team", Tool: "card.charge", Task: "task", Key: key}, ClaimID: claimID(), WorkerID: "w",
+		Key: ledger.Key{Scope: "team", Tool: "card.charge", Task: ledger.Task("task of " + key), Key: key}, ClaimID: claimID(), WorkerID: "w",
 		Actor: ledger.Actor{Kind: ledger.ActorWorker, Name: billing}, ToolAllowed: true, IntentTime: intent,
 	}
 	c, _ := s.contracts.Contract(claim.Key.Tool)
@@ -92,14 +92,20 @@ func (s *still) completed(t *testing.T, key string) ledger.OperationID {
 	if err != nil || answer.Outcome != ledger.OutcomeGranted {
 		t.Fatal(answer.Outcome, err)
 	}
-	id, held := answer.Operation.ID, answer.Operation.Grant.ClaimID
-	_, err = s.Do(t.Context(), id, string(held), func(*ledger.Operation, ledger.Contract) (ledger.Command, error) {
+	s.report(t, answer)
+	return answer.Operation.ID
+}
+
+// report says that what was granted has succeeded.
+func (s *still) report(t *testing.T, granted ledger.Answer) {
+	t.Helper()
+	held := granted.Operation.Grant.ClaimID
+	_, err := s.Do(t.Context(), granted.Operation.ID, string(held), func(*ledger.Operation, ledger.Contract) (ledger.Command, error) {
 		return ledger.Complete{ClaimID: held, Succeeded: &ledger.Result{Resource: ledger.ResourceRef{ID: "ch_1"}}}, nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return id
 }
 
 func (s *still) op(t *testing.T, id ledger.OperationID) ledger.Operation {
