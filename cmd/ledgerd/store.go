@@ -66,6 +66,7 @@ type storeOptions struct {
 	durable    bool                     // refuse each connection to a server that may lose what it commits
 	failover   postgres.Failover        // what another server means
 	onTimeline func(ledger.Timeline)    // is told of it
+	onRefused  func(error)              // is told of a server that is not used
 	traces     *sdktrace.TracerProvider // statements are spans, without their arguments
 }
 
@@ -74,7 +75,7 @@ func openStore(ctx context.Context, at location, o storeOptions) (database, erro
 	if at.isFile() {
 		return openFile(ctx, at.path)
 	}
-	opts := postgres.Options{MaxConns: int32(o.conns), Durable: o.durable, Failover: o.failover, OnTimeline: o.onTimeline}
+	opts := postgres.Options{MaxConns: int32(o.conns), Durable: o.durable, Failover: o.failover, OnTimeline: o.onTimeline, OnRefused: o.onRefused}
 	if o.traces != nil {
 		opts.Tracer = tracer{otelpgx.NewTracer(otelpgx.WithTracerProvider(o.traces))}
 	}
@@ -102,24 +103,6 @@ const (
 	durabilityRequired = "required"
 	durabilityAsItIs   = "as-it-is"
 )
-
-// What --failover may be.
-const (
-	failoverLossy    = "lossy"
-	failoverLossless = "lossless"
-)
-
-// tellTimeline says in the log what has become of the store.
-func tellTimeline(log *slog.Logger) func(ledger.Timeline) {
-	return func(t ledger.Timeline) {
-		if t.LostSince.IsZero() {
-			log.Warn("another server has the store; it is declared that nothing was lost", "timeline", t.Number)
-			return
-		}
-		log.Error("the store may have lost commits: what was decided before now is investigated, not executed",
-			"timeline", t.Number, "cause", string(t.Cause), "lost_since", t.LostSince)
-	}
-}
 
 const (
 	migrateBound = 10 * time.Minute
@@ -156,11 +139,7 @@ func prepareStore(ctx context.Context, at location, c Config, log *slog.Logger, 
 	if err := store.Close(); err != nil {
 		return nil, err
 	}
-	failover := postgres.FailoverLossy
-	if c.Failover == failoverLossless {
-		failover = postgres.FailoverLossless
-	}
-	return openStore(ctx, at, storeOptions{c.StoreConns, required, failover, tellTimeline(log), traces})
+	return openStore(ctx, at, storeOptions{c.StoreConns, required, failovers[c.Failover], tellTimeline(log), tellRefused(log), traces})
 }
 
 // reachStore opens a store that can be reached, without telemetry, and as one on which nothing is decided.
@@ -207,24 +186,6 @@ func checkDurability(ctx context.Context, store database, required bool, log *sl
 			"turn on what is off, or take it with --store-durability=%s", strings.Join(off, ", "), durabilityAsItIs))
 	}
 	log.Warn("the database may lose what it has committed when its host crashes: turn these settings on", "settings", off)
-	return nil
-}
-
-// checkRecognized warns of a server that does not tell which one it is.
-func checkRecognized(ctx context.Context, store database, log *slog.Logger) error {
-	server, ok := store.(interface {
-		Recognized(ctx context.Context) (bool, error)
-	})
-	if !ok {
-		return nil
-	}
-	told, err := server.Recognized(ctx)
-	if err != nil {
-		return ruleError("store", err.Error())
-	}
-	if !told {
-		log.Warn("the database does not tell which server it is (pg_control_system): after each failover or restore that may have lost commits run ledgerd restored")
-	}
 	return nil
 }
 

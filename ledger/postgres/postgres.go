@@ -75,6 +75,8 @@ type Options struct {
 	Failover Failover
 	// OnTimeline, if set, is told when this process has begun a timeline, or has followed the store to another server. It must return at once.
 	OnTimeline func(ledger.Timeline)
+	// OnRefused, if set, is told why a new connection is not used. It must return at once.
+	OnRefused func(error)
 	// Batch is how many calls are served together at most; 0: 512.
 	Batch int
 	// Queue is how many calls may wait for that at a time, to read and to write each; 0: 8192. Those who want to begin something may fill
@@ -200,7 +202,7 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	cfg.ConnConfig.OnNotice = noteWarning
 	cfg.ConnConfig.Tracer = opts.Tracer
 	s := &Store{opts: opts, alone: make(chan struct{}, max(1, cfg.MaxConns/2)), recent: recent.New(remembered)}
-	cfg.AfterConnect = s.recognize
+	cfg.AfterConnect = s.connected
 	if s.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return nil, errors.New("postgres: the pool's settings are wrong")
 	}

@@ -138,6 +138,15 @@ var (
 		"or was restored, which ledgerd restored has to be told", ledger.ErrStoreUnavailable)
 )
 
+// connected tells of a new connection that is not used.
+func (s *Store) connected(ctx context.Context, conn *pgx.Conn) error {
+	err := s.recognize(ctx, conn)
+	if s.opts.OnRefused != nil && errors.Is(err, ledger.ErrStoreUnavailable) {
+		s.opts.OnRefused(err)
+	}
+	return err
+}
+
 // recognize judges a new connection before anything is decided on it: each one may be to another server. Where commits may have been lost, the next
 // timeline begins here.
 func (s *Store) recognize(ctx context.Context, conn *pgx.Conn) error {

@@ -164,7 +164,8 @@ func TestLostCommitBeginsATimeline(t *testing.T) {
 // TestOlderTimelineIsRefused: a primary of before, or a copy of it, is not written to until a person has said that it was restored.
 func TestOlderTimelineIsRefused(t *testing.T) {
 	d := harness{}.New(t).(data)
-	s := d.open(t, postgres.Options{})
+	refused := make(chan error, 100)
+	s := d.open(t, postgres.Options{OnRefused: func(err error) { refused <- err }})
 	seen(t, s, "absent")
 	d.elsewhere(t, "server_timeline = server_timeline + 1")
 	second := seen(t, s, "absent").Timeline
@@ -172,6 +173,9 @@ func TestOlderTimelineIsRefused(t *testing.T) {
 	err := s.Update(t.Context(), reads(key("k")), put(key("k"), ""))
 	if !errors.Is(err, ledger.ErrStoreUnavailable) || !strings.Contains(err.Error(), "ledgerd restored") {
 		t.Fatalf("got %v, want ErrStoreUnavailable that says what to do", err)
+	}
+	if told := <-refused; told.Error() != err.Error() {
+		t.Errorf("told %v, want %v", told, err)
 	}
 	if err := s.Ready(t.Context()); !errors.Is(err, ledger.ErrStoreUnavailable) {
 		t.Errorf("ready: got %v", err)
