@@ -123,3 +123,15 @@ func connectionLost(err error) bool {
 		return true
 	}
 }
+
+// refusesWrites reports whether the server can only be read, which Ready says.
+func refusesWrites(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == readOnlyTransaction
+}
+
+// missing reports whether an error says that there is no table or column of that name.
+func missing(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && (pg.Code == undefinedTable || pg.Code == undefinedColumn) || errors.Is(err, pgx.ErrNoRows)
+}

@@ -307,19 +307,6 @@ func (s *Store) UnsafeSettings(ctx context.Context) ([]string, error) {
 	return names, readError("read the server's settings", err)
 }
 
-// refuseUnsafe ends a new connection to a server that may lose what it commits.
-func refuseUnsafe(ctx context.Context, conn *pgx.Conn) error {
-	rows, err := conn.Query(ctx, selectUnsafe)
-	if err != nil {
-		return err
-	}
-	off, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err == nil && len(off) > 0 {
-		err = errUnsafe
-	}
-	return err
-}
-
 // safeCommits: what was answered survives a crash.
 func safeCommits(setting string) bool { return setting == "on" || setting == "remote_apply" }
 
