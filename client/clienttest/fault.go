@@ -40,6 +40,10 @@ const (
 	CrashBeforeCommit
 	// CrashAfterCommit: the call is decided and stored, and the ledger goes down before it answers, until Restart.
 	CrashAfterCommit
+	// ForgetBefore: the ledger has forgotten, as by Forget, when the call arrives.
+	ForgetBefore
+	// ForgetAfter: the call is decided and answered, and what it has stored is forgotten, as by Forget.
+	ForgetAfter
 )
 
 // Inject makes the next call of the method meet the fault; several meet the calls after it in their order.
@@ -60,6 +64,17 @@ func (l *Ledger) setDown(down bool) {
 	defer l.mu.Unlock()
 	l.down = down
 }
+
+// Remember makes what is stored now survive what Forget loses. Without it, that is nothing.
+func (l *Ledger) Remember() { l.store.remember() }
+
+// Forget is a failover of the ledger's database that loses what was stored since Remember. The ledger notices it, as ledgerd does: what it
+// still has and is not settled becomes unknown when it is next touched, and so does a key that comes anew and was intended before, unless
+// its tool only reads.
+func (l *Ledger) Forget() { l.store.forget(true) }
+
+// ForgetUnnoticed is the same where nobody tells the ledger: what was lost is granted to whoever claims it next.
+func (l *Ledger) ForgetUnnoticed() { l.store.forget(false) }
 
 // Calls is how many calls of a method arrived, those that met a fault among them.
 func (l *Ledger) Calls(m Method) int {
@@ -96,6 +111,8 @@ func (l *Ledger) fail(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 	case fault == LostRequest:
 		<-ctx.Done()
 		return nil, status.FromContextError(ctx.Err()).Err()
+	case fault == ForgetBefore:
+		l.Forget()
 	}
 	answer, err := handler(ctx, req)
 	if l.options.Decided != nil && err == nil {
@@ -108,6 +125,8 @@ func (l *Ledger) fail(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 	case CrashAfterCommit:
 		l.Stop()
 		return nil, errDown
+	case ForgetAfter:
+		l.Forget()
 	}
 	return answer, err
 }

@@ -119,6 +119,53 @@ func TestEvidence(t *testing.T) {
 	}
 }
 
+// TestForget: what was stored since Remember is gone; what is left and unsettled is not believed, and a key that was intended before is
+// not granted, unless nobody has noticed.
+func TestForget(t *testing.T) {
+	claimed := func(l *clienttest.Ledger, r *opsledgerv1.ClaimRequest) *opsledgerv1.ClaimResponse {
+		t.Helper()
+		answer, err := l.Service().Claim(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer
+	}
+	for name, tt := range map[string]struct {
+		forget     func(*clienttest.Ledger)
+		kept, lost bool // granted when claimed again
+	}{
+		"noticed":    {forget: (*clienttest.Ledger).Forget},
+		"unnoticed":  {forget: (*clienttest.Ledger).ForgetUnnoticed, kept: true, lost: true},
+		"on arrival": {forget: func(l *clienttest.Ledger) { l.Inject(clienttest.Claim, clienttest.ForgetBefore) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := clienttest.New(t, clienttest.Options{Contracts: []ledger.Contract{clienttest.Contract("tickets.create", ledger.Keyed)}})
+			kept, lost := claim("kept", "k", ""), claim("lost", "k", "")
+			claimed(l, kept)
+			l.Remember()
+			epoch := claimed(l, lost).GetGranted().GetEpoch()
+			tt.forget(l)
+			for r, granted := range map[*opsledgerv1.ClaimRequest]bool{kept: tt.kept, lost: tt.lost} {
+				answer := claimed(l, r)
+				if got := answer.GetGranted() != nil; got != granted || got == (answer.GetUnknown() != nil) {
+					t.Errorf("%s: %v", r.GetKey().GetTask(), answer)
+				}
+				if answer.GetGranted().GetEpoch() > epoch {
+					t.Errorf("%s: epoch %d on the same timeline", r.GetKey().GetTask(), answer.GetGranted().GetEpoch())
+				}
+			}
+		})
+	}
+	l := clienttest.New(t, clienttest.Options{})
+	l.Inject(clienttest.Claim, clienttest.ForgetAfter)
+	id := claimed(l, claim("task", "k", "")).GetGranted().GetOperationId()
+	if _, err := l.Service().Lookup(t.Context(), &opsledgerv1.LookupRequest{
+		Selector: &opsledgerv1.LookupRequest_OperationId{OperationId: id},
+	}); status.Code(err) != codes.NotFound || id == "" {
+		t.Errorf("what was answered and lost: %v", err)
+	}
+}
+
 // TestDown: a ledger that is down refuses, and has lost nothing when it is up again.
 func TestDown(t *testing.T) {
 	l := clienttest.New(t, clienttest.Options{Listen: "127.0.0.1:0"})

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -16,19 +17,44 @@ import (
 	"github.com/opsledger/opsledger/ledger"
 )
 
-// rows are maps and a mutex.
+// rows are what is written, and a mutex.
 type rows struct {
 	mu     sync.Mutex
 	offset time.Duration // of the clock
+	written
+
+	// What is left after a failover, and what it makes known.
+	kept      written
+	keptAt    time.Time
+	timeline  uint32
+	watermark ledger.Watermark
+}
+
+// written is all that the store was told.
+type written struct {
 	ops    map[ledger.OperationID]ledger.Operation
 	events map[ledger.OperationID][]ledger.Event
 	slots  map[ledger.Slot]ledger.OperationID
 }
 
 func newRows() *rows {
-	return &rows{
+	r := &rows{timeline: 1, written: written{
 		ops: map[ledger.OperationID]ledger.Operation{}, events: map[ledger.OperationID][]ledger.Event{}, slots: map[ledger.Slot]ledger.OperationID{},
+	}}
+	r.kept = r.copied()
+	return r
+}
+
+func (w written) copied() written {
+	c := written{ops: make(map[ledger.OperationID]ledger.Operation, len(w.ops)), events: maps.Clone(w.events), slots: maps.Clone(w.slots)}
+	for id := range w.ops {
+		op := w.ops[id]
+		c.ops[id] = op.Clone()
 	}
+	for id, all := range c.events {
+		c.events[id] = slices.Clip(all) // both go on from here
+	}
+	return c
 }
 
 // store is an honest ledger.Store on them, but that nothing of it survives the process: it passes the suite of all stores.
@@ -52,6 +78,24 @@ func (s *store) advance(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.offset += d
+}
+
+// remember makes what is written now survive what is lost later.
+func (s *store) remember() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kept, s.keptAt = s.copied(), s.now()
+}
+
+// forget loses what was written since.
+func (s *store) forget(noticed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.written = s.kept.copied()
+	if noticed {
+		s.timeline++
+		s.watermark = ledger.Watermark{At: s.now(), LostSince: s.keptAt}
+	}
 }
 
 // enter takes the lock for one call.
@@ -141,7 +185,7 @@ func (s *store) follows(was *ledger.Operation, c ledger.Change) error {
 }
 
 func (s *store) view(reads ledger.ReadSet) ledger.View {
-	v := ledger.View{Now: s.now(), Timeline: 1, Related: map[ledger.OperationID]ledger.Operation{}}
+	v := ledger.View{Now: s.now(), Timeline: s.timeline, Watermark: s.watermark, Related: map[ledger.OperationID]ledger.Operation{}}
 	if op, ok := s.ops[reads.ID]; ok {
 		op = op.Clone()
 		v.Current = &op
