@@ -71,6 +71,7 @@ type hold struct {
 	leaseEnd   time.Duration
 	sent       flight // what was let go, and what became of it
 	again      bool   // another send was asked for after one that was let go
+	forgotten  bool   // the ledger does not know the grant any more
 	attributes map[string]string
 	unsaid     map[string]string // attributes that the ledger has not got yet
 
@@ -111,10 +112,7 @@ func (h *hold) open() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.started = true
-	if h.sendEnd <= h.now() {
-		return ErrWindowOver
-	}
-	return nil
+	return h.closed()
 }
 
 func (h *hold) maySend() error {
@@ -133,10 +131,32 @@ func (h *hold) guard() error {
 		return context.Cause(h.ctx)
 	case !h.started:
 		return ErrNotStarted
+	default:
+		return h.closed()
+	}
+}
+
+// closed is why no byte may leave any more that has not left yet; nil: it may.
+func (h *hold) closed() error {
+	switch {
+	case h.forgotten:
+		return ErrGrantLost
 	case h.sendEnd <= h.now():
 		return ErrWindowOver
 	default:
 		return nil
+	}
+}
+
+// lose: the ledger does not know the grant any more, and may give the operation to somebody else. What has not begun to be sent isn't any more.
+// What has goes on, and so does an Execute that may have sent without saying so, each as long as it would have.
+func (h *hold) lose() {
+	h.mu.Lock()
+	h.forgotten = true
+	started := h.started
+	h.mu.Unlock()
+	if !started {
+		h.stop(ErrGrantLost)
 	}
 }
 
@@ -171,10 +191,10 @@ func (h *hold) connected(resent, surely bool) error {
 		why = context.Cause(h.ctx)
 	case h.connections > 0 && resent:
 		why = ErrSentAlready
-	case h.sendEnd <= h.now():
-		why = ErrWindowOver
 	default:
-		h.connecting = false
+		if why = h.closed(); why == nil {
+			h.connecting = false
+		}
 	}
 	if why == nil || !surely {
 		h.connections++
@@ -191,8 +211,9 @@ func (h *hold) mayRead() error {
 		return nil
 	case h.ctx.Err() != nil:
 		return context.Cause(h.ctx)
-	case h.sendEnd <= h.now():
-		return ErrWindowOver
+	}
+	if why := h.closed(); why != nil {
+		return why
 	}
 	h.read = true
 	return nil
@@ -301,7 +322,7 @@ func (h *hold) watch(ctx context.Context) {
 const leastRenewal = 250 * time.Millisecond
 
 // renew extends the lease while the execution runs, until the ledger says that it can't be or that the holder must stop.
-func (h *hold) renew(ctx context.Context, a attempt, lease time.Duration) {
+func (h *hold) renew(ctx context.Context, a *attempt, lease time.Duration) {
 	request := &opsledgerv1.RenewRequest{OperationId: a.operation, ClaimId: a.claimID}
 	if lease > 0 {
 		request.Lease = durationpb.New(lease)
@@ -337,6 +358,9 @@ func (h *hold) renew(ctx context.Context, a attempt, lease time.Duration) {
 			return
 		case err != nil && reasonGiven(err) == opsledgerv1.ErrorReason_ERROR_REASON_STALE_GRANT:
 			h.stop(&StoppedError{Reason: opsledgerv1.WaitReason_WAIT_REASON_SUPERSEDED})
+			return
+		case lost(err):
+			h.lose()
 			return
 		case err != nil:
 			switch {
@@ -385,7 +409,7 @@ type holdKey struct{}
 
 // keep makes the context of an execution, and watches and renews until release is called, which waits for the end of both. An attempt
 // without an operation is one without the ledger: there is nothing to renew.
-func (h *hold) keep(parent context.Context, a attempt, lease time.Duration) (ctx context.Context, release func()) {
+func (h *hold) keep(parent context.Context, a *attempt, lease time.Duration) (ctx context.Context, release func()) {
 	h.ctx, h.stop = context.WithCancelCause(parent)
 	var running sync.WaitGroup
 	running.Go(func() { h.watch(h.ctx) })

@@ -56,6 +56,9 @@ func TestRenewal(t *testing.T) {
 			&StoppedError{opsledgerv1.WaitReason_WAIT_REASON_SUPERSEDED}, 1,
 		},
 		"not understood": {nil, status.Error(codes.Internal, ""), ErrLeaseOver, 1},
+		"the grant is lost": {
+			nil, refusal(t, codes.NotFound, &errdetails.ErrorInfo{Domain: "opsledger", Reason: "OPERATION_NOT_FOUND"}), ErrLeaseOver, 1,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -116,6 +119,27 @@ func TestStoppedBeforeTheSend(t *testing.T) {
 	var stopped *StoppedError
 	if !errors.As(err, &stopped) || err.Error() != "nothing was sent: stopped by the ledger: SUPERSEDED" {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestNothingLeavesUnderALostGrant: no connection that comes after the ledger has lost the grant is written to, and no body read.
+func TestNothingLeavesUnderALostGrant(t *testing.T) {
+	h := newHold(func() time.Duration { return 0 })
+	h.begin(granted(time.Minute).GetGranted(), 0, true)
+	h.ctx, h.stop = context.WithCancelCause(t.Context())
+	if err := h.sending(underWay); err != nil {
+		t.Fatal(err)
+	}
+	h.seeking()
+	h.lose()
+	if err := h.connected(false, true); !errors.Is(err, ErrGrantLost) {
+		t.Errorf("a connection: %v", err)
+	}
+	if err := h.mayRead(); !errors.Is(err, ErrGrantLost) {
+		t.Errorf("a body: %v", err)
+	}
+	if !h.lost(true) || h.ctx.Err() != nil {
+		t.Error("it has left, or the execution was ended")
 	}
 }
 

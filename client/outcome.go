@@ -4,6 +4,7 @@ package client
 
 import (
 	"fmt"
+	"strings"
 
 	opsledgerv1 "github.com/opsledger/opsledger/gen/opsledger/v1"
 )
@@ -14,6 +15,21 @@ type Outcome[Res any] struct {
 	done     *Done[Res]
 	rejected *Rejection
 	unknown  *Unknown
+
+	returned *Res // what Execute returned, where it is unknown all the same
+}
+
+// Returned is what Execute has returned in this call, which executed for that. It is there also where the outcome is unknown, because the
+// ledger could not record it or has kept it as evidence only: the effect exists, and the next one to ask may not be told so yet.
+func (o Outcome[Res]) Returned() (value Res, ok bool) {
+	switch {
+	case o.returned != nil:
+		return *o.returned, true
+	case o.done != nil && !o.done.Replayed:
+		return o.done.Value, o.done.HasValue
+	default:
+		return value, false
+	}
 }
 
 // Done says that the effect exists, once.
@@ -49,7 +65,8 @@ func (r Rejection) Err() error {
 }
 
 // Unknown says that the effect may exist, may come to exist, or still waited for something when the time to wait was over; never that
-// it may be tried again under another key. It has no value. Keep OperationID, and ask with [Do] for the same intent later.
+// it may be tried again under another key. Where Execute returned a value all the same, [Outcome.Returned] has it. Keep OperationID, and ask
+// with [Do] for the same intent later.
 type Unknown struct {
 	// OperationID is the ledger's name for it; empty where nothing is stored yet (a new key that is blocked).
 	OperationID string
@@ -58,8 +75,13 @@ type Unknown struct {
 	Wait *opsledgerv1.Wait
 	// NextAction as the ledger advises; unspecified if it could not be asked.
 	NextAction opsledgerv1.NextAction
-	// Recorded is false if this call executed and the ledger does not know what became of it: it finds out when the lease ends.
+	// Recorded is false if this call executed and the ledger does not know what became of it: it finds out when the lease ends, if it still has
+	// the grant.
 	Recorded bool
+	// Disposition is what the ledger made of this call's report of its execution: applied, or kept as evidence only, because somebody else has
+	// the operation or has decided it, or because the ledger has lost this call's grant. Unspecified: this call did not execute, or it
+	// is not recorded.
+	Disposition opsledgerv1.Disposition
 	// WithoutLedger is as in Done: nothing was changed, and the read may be tried again.
 	WithoutLedger bool
 	// Operation as the ledger last showed it; nil if it did not.
@@ -67,6 +89,34 @@ type Unknown struct {
 	// Cause wraps what went wrong in this call: Execute's error, a [PanicError], and why the execution was ended, if it was
 	// ([StoppedError], [ErrLeaseOver]); nil where this call did not execute. It may hold what Execute's error held.
 	Cause error
+}
+
+// Quarantined says that nobody knows whether it was ever sent: it is new to the ledger, whose store may have lost what came before it. That is
+// no failure. The target is asked, or a person looks.
+func (u Unknown) Quarantined() bool {
+	return u.Operation.GetQueueReason() == opsledgerv1.QueueReason_QUEUE_REASON_QUARANTINE ||
+		u.Operation.GetState() == opsledgerv1.State_STATE_UNKNOWN && u.Operation.GetAttempts() == 0
+}
+
+// String says it in one line, for people and logs. It holds nothing of the request, and nothing of Cause.
+func (u Unknown) String() string {
+	text := u.Reason.String()
+	if reason := u.Wait.GetReason(); reason != opsledgerv1.WaitReason_WAIT_REASON_UNSPECIFIED {
+		text += " (" + strings.TrimPrefix(reason.String(), "WAIT_REASON_") + ")"
+	}
+	switch {
+	case u.Quarantined():
+		text += ": it may have happened: the store may have lost what came before it"
+	case u.Reason == ReasonUnknown && !u.WithoutLedger:
+		text += ": it may have happened"
+	}
+	switch {
+	case !u.Recorded && !u.WithoutLedger:
+		text += "; what this call did is not recorded"
+	case u.Disposition > opsledgerv1.Disposition_DISPOSITION_APPLIED:
+		text += "; what this call did is kept as evidence"
+	}
+	return text
 }
 
 // Reason says why an outcome is unknown.

@@ -37,7 +37,9 @@ type again struct {
 func (r *run[Req, Res]) perform(
 	ctx context.Context, last *opsledgerv1.Operation, grant *opsledgerv1.Grant, sent time.Duration, reserved bool,
 ) performed[Res] {
-	a := attempt{ledger: r.ledger, operation: grant.GetOperationId(), claimID: r.claims.request.GetClaimId(), last: last}
+	a := &attempt{
+		ledger: r.ledger, operation: grant.GetOperationId(), claim: r.claims.request, claimID: r.claims.request.GetClaimId(), last: last,
+	}
 	h := newHold(r.ledger.now)
 	h.begin(grant, sent, !reserved && r.effect.Prepare == nil)
 	why := ctx.Err()
@@ -107,7 +109,7 @@ func (r *run[Req, Res]) prepare(ctx context.Context, call Call, gone func()) (re
 }
 
 // start begins the send window of a reservation.
-func (a attempt) start(ctx context.Context, h *hold) (*opsledgerv1.Grant, error) {
+func (a *attempt) start(ctx context.Context, h *hold) (*opsledgerv1.Grant, error) {
 	sent := h.now()
 	call, cancel := context.WithTimeout(ctx, a.ledger.callTimeout)
 	defer cancel()
@@ -228,7 +230,7 @@ func (s *saying) read(err error) {
 }
 
 // failedWith reports an execution that ended with an error.
-func (r *run[Req, Res]) failedWith(ctx context.Context, a attempt, h *hold, s saying) performed[Res] {
+func (r *run[Req, Res]) failedWith(ctx context.Context, a *attempt, h *hold, s saying) performed[Res] {
 	err, before, rejected, cause := s.err, s.before, s.rejected, s.cause
 	switch {
 	case s.never != nil && !h.contradicts(s.never):
@@ -241,7 +243,10 @@ func (r *run[Req, Res]) failedWith(ctx context.Context, a attempt, h *hold, s sa
 		u := a.unknown(err, said)
 		done := performed[Res]{outcome: Outcome[Res]{unknown: u}}
 		if said.applied() && said.operation.GetState() == opsledgerv1.State_STATE_RECEIVED {
-			u.Reason, done.again = ReasonWaiting, &again{unknown: u}
+			u.Reason = ReasonWaiting
+			if !a.lost {
+				done.again = &again{unknown: u}
+			}
 		}
 		return done
 	case rejected != nil && rejected.definite():
@@ -253,23 +258,23 @@ func (r *run[Req, Res]) failedWith(ctx context.Context, a attempt, h *hold, s sa
 	u := a.unknown(err, said)
 	done := performed[Res]{outcome: Outcome[Res]{unknown: u}}
 	// Only the ledger says that it may be executed once more, and only of what reads it says so at once.
-	if said.applied() && said.operation.GetEffect() == opsledgerv1.Effect_EFFECT_READ && said.next == opsledgerv1.NextAction_NEXT_ACTION_CLAIM_AGAIN {
+	if !a.lost && said.applied() && said.operation.GetEffect() == opsledgerv1.Effect_EFFECT_READ && said.next == opsledgerv1.NextAction_NEXT_ACTION_CLAIM_AGAIN {
 		done.again = &again{unknown: u, read: true}
 	}
 	return done
 }
 
 // succeeded is the outcome of an execution that had its effect.
-func succeeded[Res any](a attempt, value Res, r reported) Outcome[Res] {
+func succeeded[Res any](a *attempt, value Res, r reported) Outcome[Res] {
 	if r.applied() && r.operation.GetState() == opsledgerv1.State_STATE_COMPLETED {
 		return Outcome[Res]{done: &Done[Res]{Value: value, HasValue: true, Result: r.result, Operation: r.operation}}
 	}
 	// Not recorded, or somebody has the operation or decided otherwise meanwhile. The report is in the history.
-	return Outcome[Res]{unknown: a.unknown(nil, r)}
+	return Outcome[Res]{unknown: a.unknown(nil, r), returned: &value}
 }
 
 // refusedByTarget is the outcome of an execution that the target rejected: definite unless an earlier send may have been applied.
-func refusedByTarget[Res any](a attempt, err *rejectedError, r reported) Outcome[Res] {
+func refusedByTarget[Res any](a *attempt, err *rejectedError, r reported) Outcome[Res] {
 	if r.applied() && r.operation.GetState() == opsledgerv1.State_STATE_FAILED {
 		return Outcome[Res]{rejected: &Rejection{Failure: err.failure, Operation: r.operation}}
 	}

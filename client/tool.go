@@ -98,7 +98,7 @@ func (r *run[Req, Res]) withoutLedger(ctx context.Context, away error) (out Outc
 	grant := &opsledgerv1.Grant{SendWithin: durationpb.New(known.sendWithin), Lease: durationpb.New(known.lease)}
 	h := newHold(r.ledger.now)
 	h.begin(grant, now, r.effect.Prepare == nil)
-	within, release := h.keep(ctx, attempt{}, 0)
+	within, release := h.keep(ctx, &attempt{}, 0)
 	call := callOf(grant, h)
 	req, err := r.prepare(within, call, release)
 	if err == nil {

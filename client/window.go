@@ -30,6 +30,9 @@ var (
 	ErrWindowOver = errors.New("the send window of the grant is over")
 	// ErrLeaseOver: the lease could not be extended in time, or as far as the execution took.
 	ErrLeaseOver = errors.New("the lease of the grant is over")
+	// ErrGrantLost: the ledger has said that it does not know the grant any more, as after a failover that has lost it, and nothing
+	// had left yet.
+	ErrGrantLost = errors.New("the ledger has lost the grant")
 	// ErrSentAlready: a grant permits one send.
 	ErrSentAlready = errors.New("something was sent under this grant already")
 	// ErrNotStarted: the operation is reserved; only Execute may send.

@@ -68,7 +68,7 @@ func grantThatComesTooLate(t *testing.T) (runs int, report string, err error) {
 func holding(t *testing.T, now clock, sendEnd, leaseEnd time.Duration) (Call, context.Context) {
 	h := newHold(now)
 	h.started, h.sendEnd, h.leaseEnd = true, sendEnd, leaseEnd
-	ctx, release := h.keep(t.Context(), attempt{}, 0)
+	ctx, release := h.keep(t.Context(), &attempt{}, 0)
 	t.Cleanup(release)
 	return Call{hold: h}, ctx
 }
