@@ -44,16 +44,25 @@ const (
 //
 // Every call can be sent again: Claim under its claim_id, the others because they say which grant they belong to and what
 // happened. State is an answer, never an error.
+//
+// A worker that is answered OPERATION_NOT_FOUND for a grant that it holds has met a ledger whose database has lost it in a failover, or whose record, if the
+// operation has a subject, is somebody else's since. Before it has sent (Start), it sends nothing, and is done. Once it may have sent, it sends
+// nothing more and reports; and where the report is answered so, it claims again, with the key, request, claim_id and worker_id of the grant and without
+// reserve, until there is a record (an operation id in the answer, or FINGERPRINT_CONFLICT). It executes nothing for that, whatever the answer is,
+// and reports again: with sent_exactly_once only if the grant's own Claim did not show may_have_applied. A report that is not found then, either, is kept as
+// evidence if the operation has a subject.
 type LedgerServiceClient interface {
 	// Registers an operation under its key, or says what the ledger knows of it. At most one caller at a time is told to execute.
 	Claim(ctx context.Context, in *ClaimRequest, opts ...grpc.CallOption) (*ClaimResponse, error)
-	// Turns a reservation into execution, right before the worker sends to the target.
+	// Turns a reservation into execution, right before the worker sends to the target. OPERATION_NOT_FOUND: nothing may be sent.
 	Start(ctx context.Context, in *StartRequest, opts ...grpc.CallOption) (*StartResponse, error)
-	// Extends the lease, and tells the holder when it has lost it.
+	// Extends the lease, and tells the holder when it has lost it. OPERATION_NOT_FOUND: what has not left yet must not be sent any more; what has is
+	// reported when it ends.
 	Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*RenewResponse, error)
-	// Records a definite outcome. Never refused for its form or for a right withdrawn after the grant.
+	// Records a definite outcome. Never refused for its form or for a right withdrawn after the grant. OPERATION_NOT_FOUND for a grant that the caller
+	// holds: claim again with the same claim_id, do not execute, report again (see above).
 	Complete(ctx context.Context, in *CompleteRequest, opts ...grpc.CallOption) (*CompleteResponse, error)
-	// Records that the outcome could not be seen. Unknown is not a retryable failure.
+	// Records that the outcome could not be seen. Unknown is not a retryable failure. OPERATION_NOT_FOUND: as for Complete.
 	MarkUnknown(ctx context.Context, in *MarkUnknownRequest, opts ...grpc.CallOption) (*MarkUnknownResponse, error)
 	// Gives up what provably was not sent.
 	Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*CancelResponse, error)
@@ -195,16 +204,25 @@ func (c *ledgerServiceClient) GetTool(ctx context.Context, in *GetToolRequest, o
 //
 // Every call can be sent again: Claim under its claim_id, the others because they say which grant they belong to and what
 // happened. State is an answer, never an error.
+//
+// A worker that is answered OPERATION_NOT_FOUND for a grant that it holds has met a ledger whose database has lost it in a failover, or whose record, if the
+// operation has a subject, is somebody else's since. Before it has sent (Start), it sends nothing, and is done. Once it may have sent, it sends
+// nothing more and reports; and where the report is answered so, it claims again, with the key, request, claim_id and worker_id of the grant and without
+// reserve, until there is a record (an operation id in the answer, or FINGERPRINT_CONFLICT). It executes nothing for that, whatever the answer is,
+// and reports again: with sent_exactly_once only if the grant's own Claim did not show may_have_applied. A report that is not found then, either, is kept as
+// evidence if the operation has a subject.
 type LedgerServiceServer interface {
 	// Registers an operation under its key, or says what the ledger knows of it. At most one caller at a time is told to execute.
 	Claim(context.Context, *ClaimRequest) (*ClaimResponse, error)
-	// Turns a reservation into execution, right before the worker sends to the target.
+	// Turns a reservation into execution, right before the worker sends to the target. OPERATION_NOT_FOUND: nothing may be sent.
 	Start(context.Context, *StartRequest) (*StartResponse, error)
-	// Extends the lease, and tells the holder when it has lost it.
+	// Extends the lease, and tells the holder when it has lost it. OPERATION_NOT_FOUND: what has not left yet must not be sent any more; what has is
+	// reported when it ends.
 	Renew(context.Context, *RenewRequest) (*RenewResponse, error)
-	// Records a definite outcome. Never refused for its form or for a right withdrawn after the grant.
+	// Records a definite outcome. Never refused for its form or for a right withdrawn after the grant. OPERATION_NOT_FOUND for a grant that the caller
+	// holds: claim again with the same claim_id, do not execute, report again (see above).
 	Complete(context.Context, *CompleteRequest) (*CompleteResponse, error)
-	// Records that the outcome could not be seen. Unknown is not a retryable failure.
+	// Records that the outcome could not be seen. Unknown is not a retryable failure. OPERATION_NOT_FOUND: as for Complete.
 	MarkUnknown(context.Context, *MarkUnknownRequest) (*MarkUnknownResponse, error)
 	// Gives up what provably was not sent.
 	Cancel(context.Context, *CancelRequest) (*CancelResponse, error)
