@@ -102,3 +102,34 @@ func TestASynchronousStandbyTakesOverUnderLoad(t *testing.T) {
 	o.wantOneEffectEach(t)
 	t.Logf("%d claims, %d grants told, %d successes told, %d calls failed", o.claims.Load(), len(o.grants), len(o.successes), o.failed.Load())
 }
+
+// TestADeclaredSwitchOverIsNoLoss: with a synchronous standby, whoever declares so goes on as if nothing had been. Keys that were decided before are granted, and
+// what is unsettled is as it was, to the last byte.
+func TestADeclaredSwitchOverIsNoLoss(t *testing.T) {
+	c := newCluster(t, contractsText, true, "--failover", "lossless")
+	workers := c.dials(t, billing, 2)
+	running, kept := request("card.charge", unique(t), "K", `{"amount":1}`), map[string]snapshot{}
+	g := workers[0].grant(t, running)
+	kept[g.GetOperationId()] = c.snapshot(t, g.GetOperationId())
+	parked := workers[1].mail(t, unique(t))
+	kept[parked] = c.snapshot(t, parked)
+	c.failOver(t)
+	for i, w := range workers {
+		claim := request("card.charge", unique(t), "K", `{"amount":1}`)
+		claim.IntentTime = intentBefore()
+		answer := until(t, func() (*pb.ClaimResponse, error) { return w.tryClaim(t, claim) })
+		if answer.GetGranted() == nil {
+			t.Errorf("a key that was decided before was answered %s by process %d", outcome(answer), i)
+		}
+	}
+	for operation, was := range kept {
+		c.wantUnchanged(t, operation, was)
+	}
+	if again := workers[1].claim(t, running).GetGranted(); !again.GetResent() || again.GetEpoch() != g.GetEpoch() {
+		t.Errorf("its holder is told %v", again)
+	}
+	workers[0].applied(t, completion(g.GetOperationId(), running.GetClaimId(), "charge", "C-1"))
+	if got := c.rows(t, "SELECT cause FROM timelines ORDER BY number, begin_time"); len(got) != 2 || got[1]["cause"] != "switched" {
+		t.Errorf("it is remembered as %v", got)
+	}
+}
