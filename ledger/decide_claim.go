@@ -97,13 +97,13 @@ func (d *decision) claimReceived(c Claim, who who) (Answer, error) {
 	}
 	if !d.startsLeft() {
 		d.queue(AttemptsExhausted)
-		d.record(EventQueued, true, nil, "")
+		d.record(EventQueued, true, d.queueFacts(), "")
 		return d.standing(), nil
 	}
 	if !d.mayRepeat(n.MayHaveApplied) {
 		n.State = Unknown
 		d.queue(KeyWindowOver)
-		d.record(EventQueued, true, nil, "")
+		d.record(EventQueued, true, d.queueFacts(), "")
 		return d.standing(), nil
 	}
 	if d.c.Override == OverrideCaller {

@@ -41,7 +41,7 @@ func (d *decision) beginCheck(b BeginCheck) (Answer, error) {
 	}
 	if d.c.Method == MethodOperator {
 		d.queue(NoMethod)
-		d.decided(EventQueued, nil)
+		d.decided(EventQueued, d.queueFacts())
 		return Answer{}, nil
 	}
 	lease := d.c.CheckTimeout + checkLeaseMargin
@@ -348,7 +348,7 @@ func (d *decision) inspect(i Inspect) (Answer, error) {
 		current := i.Current
 		n.Detail.Changed = &Approval{Kind: ApproveChangedResource, Requester: n.Principal, ExpireTime: d.now.Add(d.c.ApprovalExpires), Resource: &current}
 		d.queue(ResourceChanged)
-		d.record(EventQueued, true, nil, "")
+		d.record(EventQueued, true, d.queueFacts(), "")
 	}
 	return Answer{}, nil
 }
@@ -369,13 +369,13 @@ func (d *decision) regrant() (Answer, error) {
 	if lapsed {
 		d.unknown(d.now)
 	}
-	kind := EventRegranted
+	kind, facts := EventRegranted, map[string]string(nil)
 	switch {
 	case n.State == Received: // READ
 		kind = EventLeaseLapsed
 	case !d.startsLeft():
 		d.queue(AttemptsExhausted)
-		kind = EventQueued
+		kind, facts = EventQueued, d.queueFacts()
 	case d.mayRepeat(true):
 		n.MayHaveApplied = true
 		d.free(time.Time{})
@@ -384,8 +384,8 @@ func (d *decision) regrant() (Answer, error) {
 		kind = EventCheckRequested
 	default:
 		d.queue(KeyWindowOver)
-		kind = EventQueued
+		kind, facts = EventQueued, d.queueFacts()
 	}
-	d.record(kind, true, nil, "")
+	d.record(kind, true, facts, "")
 	return Answer{}, nil
 }

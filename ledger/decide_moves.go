@@ -58,6 +58,11 @@ func (d *decision) queue(reason QueueReason) {
 	n.NextCheckTime = time.Time{}
 }
 
+// queueFacts say in the history why a person was asked: the row forgets it with the answer.
+func (d *decision) queueFacts() map[string]string {
+	return map[string]string{"reason": d.next.QueueReason.String()}
+}
+
 func (d *decision) automate() {
 	n := &d.next
 	n.Custody, n.QueueReason, n.Custodian = Automation, 0, ""
