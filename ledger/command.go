@@ -42,6 +42,7 @@ const (
 	KindNote        CommandKind = "note"
 	KindInspect     CommandKind = "inspect"
 	KindRegrant     CommandKind = "regrant"
+	KindGiveUp      CommandKind = "give_up"
 	KindExpire      CommandKind = "expire"
 	KindRetire      CommandKind = "retire"
 )
@@ -185,6 +186,9 @@ const (
 // Regrant frees an operation whose repeat is harmless.
 type Regrant struct{ Actor Actor }
 
+// GiveUp hands to people what somebody else than the recovery loop is to ask about, if nobody has for as long as the contract lets that be in vain.
+type GiveUp struct{ Actor Actor }
+
 // TakeOver gives an operation to a person.
 type TakeOver struct {
 	CommandID       CommandID
@@ -265,6 +269,7 @@ func (BeginCheck) kind() CommandKind  { return KindCheck }
 func (Reconcile) kind() CommandKind   { return KindReconcile }
 func (Inspect) kind() CommandKind     { return KindInspect }
 func (Regrant) kind() CommandKind     { return KindRegrant }
+func (GiveUp) kind() CommandKind      { return KindGiveUp }
 func (TakeOver) kind() CommandKind    { return KindTakeOver }
 func (HandBack) kind() CommandKind    { return KindHandBack }
 func (Resolve) kind() CommandKind     { return KindResolve }
@@ -284,6 +289,7 @@ func (c BeginCheck) id() string  { return string(c.CommandID) }
 func (c Reconcile) id() string   { return string(c.CommandID) }
 func (Inspect) id() string       { return "" }
 func (Regrant) id() string       { return "" }
+func (GiveUp) id() string        { return "" }
 func (c TakeOver) id() string    { return string(c.CommandID) }
 func (c HandBack) id() string    { return string(c.CommandID) }
 func (c Resolve) id() string     { return string(c.CommandID) }
@@ -303,6 +309,7 @@ func (c BeginCheck) actor() Actor  { return c.Actor }
 func (c Reconcile) actor() Actor   { return c.Actor }
 func (c Inspect) actor() Actor     { return c.Actor }
 func (c Regrant) actor() Actor     { return c.Actor }
+func (c GiveUp) actor() Actor      { return c.Actor }
 func (c TakeOver) actor() Actor    { return c.Actor }
 func (c HandBack) actor() Actor    { return c.Actor }
 func (c Resolve) actor() Actor     { return c.Actor }

@@ -84,6 +84,8 @@ func (d *decision) dispatch() (Answer, error) {
 		return d.inspect(cmd)
 	case Regrant:
 		return d.regrant()
+	case GiveUp:
+		return d.giveUpUnasked()
 	case TakeOver:
 		return d.takeOver(cmd)
 	case HandBack:

@@ -35,6 +35,9 @@ func (d *decision) beginCheck(b BeginCheck) (Answer, error) {
 	if lapsed {
 		d.unknown(d.now)
 	}
+	if n.Check.Open && b.Actor.Kind == ActorReconciler {
+		d.unanswered()
+	}
 	if n.State != Unknown || n.Custody == Queued { // READ is claimable again; without a method people are asked
 		d.decided(EventLeaseLapsed, nil)
 		return Answer{}, nil
@@ -49,6 +52,40 @@ func (d *decision) beginCheck(b BeginCheck) (Answer, error) {
 	n.NextCheckTime = n.Check.LeaseUntil
 	d.decided(EventCheckTaken, map[string]string{"check": decimal(n.Check.Number)})
 	return d.checkTaken(true), nil
+}
+
+// unanswered counts a check whose lease ran out towards giving up: who began it has never said what came of it.
+func (d *decision) unanswered() {
+	det := &d.next.Detail
+	det.BudgetSpent += min(d.now.Sub(latest(det.LastAnswer, d.next.Check.Began)), d.c.MaxInterval)
+	det.LastAnswer = d.now
+	d.giveUp()
+}
+
+// giveUpUnasked brings to people what the recovery loop leaves to others, and nobody has asked about for as long as asking may be in vain. Before
+// settle time there was little to ask.
+func (d *decision) giveUpUnasked() (Answer, error) {
+	n := &d.next
+	lapsed := n.State == Processing && !d.leaseAlive()
+	waits := n.State == Unknown && !n.NextCheckTime.IsZero()
+	since := latest(n.NextCheckTime, d.settlesAt())
+	if d.c.Method != MethodProbe || n.Custody != Automation || !lapsed && !waits || !d.over(since.Add(d.c.GiveUpAfter), n.UpdateTime) {
+		return Answer{}, nil
+	}
+	if lapsed && d.keptApplies() {
+		d.record(EventCompleted, true, map[string]string{"by": "kept"}, "")
+		return Answer{}, nil
+	}
+	if lapsed {
+		d.unknown(d.now)
+	}
+	if n.State != Unknown { // READ is claimable again
+		d.record(EventLeaseLapsed, true, nil, "")
+		return Answer{}, nil
+	}
+	d.handOver()
+	d.record(EventQueued, true, map[string]string{"queued": n.QueueReason.String()}, "")
+	return Answer{}, nil
 }
 
 func (d *decision) checkTaken(current bool) Answer {
@@ -307,9 +344,13 @@ func (d *decision) spend(counts bool) {
 }
 
 func (d *decision) giveUp() {
-	if d.next.Detail.BudgetSpent < d.c.GiveUpAfter {
-		return
+	if d.next.Detail.BudgetSpent >= d.c.GiveUpAfter {
+		d.handOver()
 	}
+}
+
+// handOver brings to people what was asked about in vain.
+func (d *decision) handOver() {
 	if d.next.Detail.FoundThere {
 		d.queue(AmbiguousEvidence)
 		return

@@ -59,6 +59,8 @@ func (s *script) parse(w *scriptLine, on string) ledger.Command {
 		return ledger.Inspect{Actor: scriptLoop, Outcome: scriptInspections[w.first()], Current: current}
 	case "regrant":
 		return ledger.Regrant{Actor: scriptLoop}
+	case "give-up":
+		return ledger.GiveUp{Actor: scriptLoop}
 	case "expire":
 		return ledger.Expire{Actor: scriptLoop}
 	case "retire":

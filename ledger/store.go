@@ -189,6 +189,8 @@ type DuePage struct {
 	// End is the position up to which was looked, which may be far behind the last one found; zero: nothing is due behind it. The next page
 	// begins there.
 	End DuePosition
+	// Now is the store's time.
+	Now time.Time
 }
 
 // DueScan is how many due operations a store looks at for one page, where it leaves some out.

@@ -72,6 +72,13 @@ func (l *Loop) deal(ctx context.Context, id ledger.OperationID, tool ledger.Tool
 		return d
 	}
 	probe := l.probes.Probe(tool)
+	if l.left(tool) {
+		l.do(ctx, &d, "", func(*ledger.Operation, ledger.Contract) (ledger.Command, error) {
+			return ledger.GiveUp{Actor: loop}, nil
+		})
+		l.unasked(d)
+		return d
+	}
 	if with != nil && !until(ctx, with.begins) {
 		d.Err = ctx.Err()
 		return d
@@ -189,7 +196,7 @@ func (l *Loop) do(ctx context.Context, d *Done, id ledger.CommandID, prepare led
 	}
 	d.State = answer.Operation.State
 	d.Left = answer.Operation.Sequence == was
-	if d.Check == 0 && !d.Left && !due.IsZero() {
+	if d.Check == 0 && !d.Left && !due.IsZero() && !l.left(d.Tool) {
 		l.metrics.taken(l.label(d.Tool), answer.Now.Sub(due))
 	}
 	return answer

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -221,13 +220,15 @@ func (l *Loop) drop(tool ledger.Tool) {
 // look reads what is due: always the first page, so that what has waited longest comes first, and some further ones.
 func (l *Loop) look(ctx context.Context) error {
 	found := 0
+	var now time.Time // the store's
 	read := func(q ledger.DueQuery) (end ledger.DuePosition, err error) {
 		page, err := l.store.Due(ctx, q)
 		if err != nil {
 			return end, err
 		}
 		found += len(page.Due)
-		return page.End, l.take(ctx, page.Due)
+		now = page.Now
+		return page.End, l.take(ctx, page)
 	}
 	end, err := read(ledger.DueQuery{Limit: l.batch})
 	if err != nil {
@@ -237,7 +238,7 @@ func (l *Loop) look(ctx context.Context) error {
 		l.cursor = end
 	}
 	for n := 0; n < furtherPages && l.cursor != (ledger.DuePosition{}); n++ {
-		if l.cursor, err = read(ledger.DueQuery{After: l.cursor, Without: l.passedBy(), Limit: l.batch}); err != nil {
+		if l.cursor, err = read(ledger.DueQuery{After: l.cursor, Without: l.passedBy(now), Limit: l.batch}); err != nil {
 			return err
 		}
 	}
@@ -245,10 +246,16 @@ func (l *Loop) look(ctx context.Context) error {
 	return nil
 }
 
-// passedBy are tools of which nothing more would be taken.
-func (l *Loop) passedBy() []ledger.Tool {
+// passedBy are tools of which nothing more would be taken behind the cursor.
+func (l *Loop) passedBy(now time.Time) []ledger.Tool {
 	maps.DeleteFunc(l.others, func(tool ledger.Tool, _ struct{}) bool { return !l.left(tool) })
-	return slices.AppendSeq(l.queue.full(), maps.Keys(l.others))
+	tools := l.queue.full()
+	for tool := range l.others {
+		if !l.longDue(tool, l.cursor.Time, now) {
+			tools = append(tools, tool)
+		}
+	}
+	return tools
 }
 
 func before(a, b ledger.DuePosition) bool {
@@ -259,9 +266,9 @@ func before(a, b ledger.DuePosition) bool {
 }
 
 // take lets due operations wait for their tools' turns.
-func (l *Loop) take(ctx context.Context, page []ledger.DuePosition) error {
+func (l *Loop) take(ctx context.Context, page ledger.DuePage) error {
 	now := time.Now()
-	for _, p := range page {
+	for _, p := range page.Due {
 		if _, held := l.held[p.ID]; held || l.putOff.waits(p.ID, now) {
 			continue
 		}
@@ -277,7 +284,9 @@ func (l *Loop) take(ctx context.Context, page []ledger.DuePosition) error {
 		}
 		if l.left(tool) {
 			l.others[tool] = struct{}{}
-			continue
+			if !l.longDue(tool, p.Time, page.Now) {
+				continue
+			}
 		}
 		if !l.queue.add(tool, p.ID) {
 			continue
@@ -291,6 +300,12 @@ func (l *Loop) take(ctx context.Context, page []ledger.DuePosition) error {
 func (l *Loop) left(tool ledger.Tool) bool {
 	c, _ := l.ledger.Contract(tool)
 	return c.Method == ledger.MethodProbe && l.probes.Probe(tool) == nil
+}
+
+// longDue: who else asks has had as long as the contract lets a target be asked in vain; people are told then.
+func (l *Loop) longDue(tool ledger.Tool, due, now time.Time) bool {
+	c, _ := l.ledger.Contract(tool)
+	return !now.Before(due.Add(c.GiveUpAfter))
 }
 
 // mostTools bounds what is remembered of operations' tools, which never change.
@@ -313,11 +328,6 @@ func (l *Loop) toolOf(ctx context.Context, id ledger.OperationID) (ledger.Tool, 
 
 // start begins what may begin now, and says after which time more may.
 func (l *Loop) start(ctx context.Context) time.Duration {
-	for _, tool := range l.queue.order {
-		if l.left(tool) { // since it was found
-			l.drop(tool)
-		}
-	}
 	for {
 		id, tool, with, ok := l.queue.next(l.workers, l.rule)
 		if !ok {
@@ -332,7 +342,7 @@ func (l *Loop) start(ctx context.Context) time.Duration {
 func (l *Loop) rule(tool ledger.Tool) rule {
 	half := max(l.workers/2, 1)
 	c, _ := l.ledger.Contract(tool)
-	if c.Method != ledger.MethodProbe { // nobody is asked
+	if c.Method != ledger.MethodProbe || l.left(tool) { // nobody is asked
 		return rule{atOnce: half}
 	}
 	return rule{atOnce: min(half, max(c.CheckConcurrency, 1)), gated: true}

@@ -239,6 +239,58 @@ func TestWhatNobodyIsAskedAbout(t *testing.T) {
 	s.wants(t, external, ledger.Processing, ledger.Automation, 0) // whoever asks takes it
 }
 
+// TestWhatOthersNeverAskAboutReachesPeople: as long as a target may be asked in vain somebody else has time; nobody is told before, and everybody's queue has it then.
+func TestWhatOthersNeverAskAboutReachesPeople(t *testing.T) {
+	s := newSite(t)
+	give := s.contracts["external"].GiveUpAfter
+	dead, asked := s.granted(t, "external"), s.granted(t, "external")
+	asker := ledger.Actor{Kind: ledger.ActorReconciler, Name: "asker"}
+	check := func(id ledger.OperationID) uint64 {
+		t.Helper()
+		command := ledger.CommandID(uuid.NewString())
+		answer, err := s.Do(t.Context(), id, string(command), func(*ledger.Operation, ledger.Contract) (ledger.Command, error) {
+			return ledger.BeginCheck{CommandID: command, Actor: asker}, nil
+		})
+		if err != nil || answer.CheckNumber == 0 {
+			t.Fatalf("%+v, %v", answer, err)
+		}
+		return answer.CheckNumber
+	}
+	l := s.loop(t, func(context.Context, *ledger.Operation) Verdict { t.Error("a target was asked"); return Verdict{} }, Options{})
+	s.advance(give - time.Minute)
+	number := check(asked)
+	command := ledger.CommandID(uuid.NewString())
+	if _, err := s.Do(t.Context(), asked, string(command), func(*ledger.Operation, ledger.Contract) (ledger.Command, error) {
+		return ledger.Reconcile{CommandID: command, Actor: asker, CheckNumber: number, Evidence: ledger.Evidence{Finding: ledger.PendingThere}}, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if done := once(t, l); len(done) != 0 {
+		t.Fatalf("before its time it did %+v", done)
+	}
+	s.advance(10 * time.Minute)
+	if done := once(t, l); len(done) != 1 {
+		t.Errorf("it did %+v", done)
+	}
+	s.wants(t, dead, ledger.Unknown, ledger.Queued, ledger.GaveUp)
+	s.wants(t, asked, ledger.Unknown, ledger.Automation, 0)
+
+	vain := s.granted(t, "external") // who asks never says what came of it
+	for range int(give/s.contracts["external"].MaxInterval) + 2 {
+		s.advance(s.contracts["external"].MaxInterval + time.Minute)
+		if s.op(t, vain).Custody == ledger.Queued {
+			break
+		}
+		command := ledger.CommandID(uuid.NewString())
+		if _, err := s.Do(t.Context(), vain, string(command), func(*ledger.Operation, ledger.Contract) (ledger.Command, error) {
+			return ledger.BeginCheck{CommandID: command, Actor: asker}, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.wants(t, vain, ledger.Unknown, ledger.Queued, ledger.GaveUp)
+}
+
 // together lets several loops read what is due before any goes on.
 type together struct {
 	Store

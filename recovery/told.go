@@ -75,6 +75,19 @@ func (l *Loop) told(d Done, why string) {
 	}
 }
 
+// unasked logs that people are to find out what somebody else was to ask about: as a warning, where a run of that begins.
+func (l *Loop) unasked(d Done) {
+	if d.Err != nil || d.Left {
+		return
+	}
+	about := []any{attrTool, string(d.Tool), attrOperation, d.ID.String(), "state", d.State.String()}
+	if !l.runs.first(d.Tool, "unasked", time.Now()) {
+		l.log.Debug("nobody has asked about an operation; it is for people now", about...)
+		return
+	}
+	l.log.Warn("nobody has asked about an operation of a tool whose target others ask; it is for people now, and so are the next ones", about...)
+}
+
 // shut is until when a tool's target is left alone by everybody: as the store's clock shows it, and for how long from now on.
 type shut struct {
 	until time.Time

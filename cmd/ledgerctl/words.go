@@ -131,7 +131,7 @@ func custody(op *pb.Operation, me string) string {
 func queued(r pb.QueueReason) string {
 	says := map[pb.QueueReason]string{
 		pb.QueueReason_QUEUE_REASON_NO_METHOD:           "the contract has no way to find out",
-		pb.QueueReason_QUEUE_REASON_GAVE_UP:             "the target's answers never settled it",
+		pb.QueueReason_QUEUE_REASON_GAVE_UP:             "nobody could say in time what became of it",
 		pb.QueueReason_QUEUE_REASON_EVIDENCE_MISMATCH:   "what was found differs from what was asked for",
 		pb.QueueReason_QUEUE_REASON_EVIDENCE_INCOMPLETE: "what was found does not show enough to compare",
 		pb.QueueReason_QUEUE_REASON_AMBIGUOUS:           "several things at the target could be it",

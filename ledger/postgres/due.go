@@ -98,7 +98,9 @@ func (t *TxStore) Due(ctx context.Context, q ledger.DueQuery) (ledger.DuePage, e
 // due reads a page, and tells what was left out from what is due.
 func (r reading) due(ctx context.Context, now time.Time, q ledger.DueQuery) (page ledger.DuePage, err error) {
 	found, err := query(ctx, r, collectLooked, selectDue, instant(now), position(q.After.Time), uuid(q.After.ID), q.Limit, texts(q.Without), q.Scanned())
-	return ledger.PageOf(found, q.Limit), err
+	page = ledger.PageOf(found, q.Limit)
+	page.Now = now
+	return page, err
 }
 
 func collectLooked(rows pgx.Rows) ([]ledger.LookedAt, error) {

@@ -253,10 +253,13 @@ func (s *Store) Due(ctx context.Context, q ledger.DueQuery) (ledger.DuePage, err
 		return ledger.DuePage{}, err
 	}
 	defer done()
+	now := s.now()
 	found, err := read(ctx, s, func(r *row) (ledger.LookedAt, error) {
 		return ledger.LookedAt{DuePosition: ledger.DuePosition{Time: r.time(), ID: r.id()}, Wanted: r.boolean(), Last: r.boolean()}, nil
-	}, selectDue, instant(s.now()), position(q.After.Time), q.After.ID[:], int64(q.Limit), jsonList(q.Without), int64(q.Scanned()))
-	return ledger.PageOf(found, q.Limit), readError("due", err)
+	}, selectDue, instant(now), position(q.After.Time), q.After.ID[:], int64(q.Limit), jsonList(q.Without), int64(q.Scanned()))
+	page := ledger.PageOf(found, q.Limit)
+	page.Now = now
+	return page, readError("due", err)
 }
 
 // Events returns a whole history.
