@@ -278,7 +278,8 @@ func (d *demo) types(ctx context.Context, line string) ([]string, error) {
 	if note != "" {
 		args = append(args, "--note", strings.TrimSuffix(note, `"`))
 	}
-	args = append(args, "--endpoint", d.ledger.GRPCAddr, "--ca", d.ledger.CAFile, "--cert", who.CertFile, "--key", who.KeyFile, "--output", string(outputText))
+	args = append(args, "--endpoint", d.ledger.GRPCAddr, "--ca", d.ledger.CAFile, "--cert", who.CertFile, "--key", who.KeyFile,
+		"--server-name", "", "--output", string(outputText))
 	c, err := begin(ctx, append([]string{d.self}, args...), d.env, nil)
 	if err != nil {
 		return nil, err
