@@ -185,6 +185,14 @@ func TestCommitsAreLost(t *testing.T) {
 			lose()
 
 			workers = c.dials(t, billing, 2)
+			eventually(t, "what is not there can't be reported on", func() bool {
+				_, err := workers[0].Complete(within(t), all[target.Payments].sent.success())
+				if status.Code(err) == codes.Unavailable {
+					return false // the process is on its way to the other server
+				}
+				wantRefusal(t, err, codes.NotFound, pb.ErrorReason_ERROR_REASON_OPERATION_NOT_FOUND)
+				return true
+			})
 			for i, service := range services {
 				for _, l := range all[service].all() {
 					claim := all[service].repeat(l)
@@ -260,6 +268,59 @@ func (c *cluster) wantRecovered(t *testing.T, w *worker, f *fates, last uint64) 
 	}
 	w.applied(t, repeat.success())
 	c.ft.wantAccount(t, repeat.service, repeat.grant.GetDownstreamKey(), 1, 1)
+}
+
+// TestAWorkersSuccessSurvivesTheLossOfItsGrant: a worker process has made its effect when the ledger loses the grant. It sends nothing more, and the ledger gets to know.
+func TestAWorkersSuccessSurvivesTheLossOfItsGrant(t *testing.T) {
+	patient := strings.NewReplacer("default: 2s, max: 4s, total: 4s", "default: 30s, max: 60s, total: 60s", "effect_within: 4s", "effect_within: 60s")
+	c := newCluster(t, patient.Replace(askedContracts), false)
+	c.fallBehind(t)
+	type running struct {
+		errand         errand
+		process        *workerProcess
+		operation, key string
+	}
+	var all []*running
+	for i, tool := range []string{"card.charge", "mail.send"} {
+		r := &running{errand: errand{
+			Ledger: sdkConfig(t, c.nodes[i].grpcAddr, billing), Target: c.ft.URL(), Tool: tool, Task: unique(t), Decided: time.Now(), Lease: 20 * time.Second,
+		}}
+		r.process = r.errand.start(t)
+		said := r.process.hear(t, "claimed")
+		r.operation, r.key = said[0], said[1]
+		r.process.goOn(t)
+		r.process.hear(t, "answered")
+		all = append(all, r)
+	}
+	c.failOver(t)
+	for _, r := range all {
+		r.process.goOn(t)
+		said := r.process.finish(t)
+		made := c.ft.account(t).Created(serviceOf(r.errand.Tool), r.key)
+		if len(made) != 1 {
+			t.Fatalf("%s: the target made %v", r.errand.Tool, made)
+		}
+		told := 0
+		for _, e := range c.node.person(t, operator).look(t, r.operation).GetHistory() {
+			if e.GetKind() == pb.EventKind_EVENT_KIND_OBSERVED {
+				told++
+			}
+		}
+		if told != 1 {
+			t.Errorf("%s: %d observations, want that of the worker, which said %q", r.errand.Tool, told, said)
+		}
+		want := "unknown"
+		if r.errand.Tool == "card.charge" {
+			c.settles(t, r.operation, pb.State_STATE_COMPLETED, pb.Custody_CUSTODY_AUTOMATION, 0)
+			want = "done " + made[0]
+		} else if op := c.node.dial(t, billing).view(t, r.operation); !op.GetNeedsAttention() {
+			t.Errorf("nobody is told to look at %v", op)
+		}
+		if got := r.errand.start(t).finish(t); got != want {
+			t.Errorf("%s: the next worker ended with %q, want %q", r.errand.Tool, got, want)
+		}
+		c.ft.wantAccount(t, serviceOf(r.errand.Tool), r.key, 1, 1)
+	}
 }
 
 // TestAFalseDeclarationActsTwice: who declares that a failover loses nothing, though it does, gets a second effect where the target does not see that it is one.

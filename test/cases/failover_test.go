@@ -75,11 +75,12 @@ func TestNoGrantIsToldWithoutItsStandby(t *testing.T) {
 // TestASynchronousStandbyTakesOverUnderLoad: what anybody was told before the primary was killed is there, and what goes on afterwards makes no second effect.
 func TestASynchronousStandbyTakesOverUnderLoad(t *testing.T) {
 	c := newCluster(t, askedContracts, true)
+	c.nodes = append(c.nodes, c.start(t, nodeOptions{store: c.byList(), args: c.args}))
 	o := &outage{recovering: c.recovering, t: t}
 	work := func(upTo int64, end func()) {
 		var stop atomic.Bool
 		var group sync.WaitGroup
-		for i, w := range c.dials(t, billing, 8) {
+		for i, w := range c.dials(t, billing, 9) {
 			first := len(o.asked) // no key of an earlier one
 			group.Go(func() {
 				for n := first; !stop.Load(); n++ {

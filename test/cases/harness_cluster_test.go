@@ -61,6 +61,11 @@ func newCluster(t *testing.T, contracts string, synchronous bool, args ...string
 	return c
 }
 
+// byList is the store's URL for who knows both servers, and takes the one that is the primary.
+func (c *cluster) byList() string {
+	return postgresURL(c.standby.Addr()+","+c.own.Addr(), c.database) + "&target_session_attrs=read-write"
+}
+
 // dials connects workers of one principal, in turn to one process and the other.
 func (c *cluster) dials(t *testing.T, principal string, number int) []*worker {
 	t.Helper()
