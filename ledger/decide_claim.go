@@ -119,7 +119,7 @@ func (d *decision) claimReceived(c Claim, who who) (Answer, error) {
 
 // claimNew inserts the operation. What a guard blocks is not stored.
 func (d *decision) claimNew(c Claim) (Answer, error) {
-	if d.tooOld(c.IntentTime) {
+	if d.tooOld(c.IntentTime) || d.linkedBefore(c) {
 		return Answer{}, &Refusal{Err: ErrKeyTooOld}
 	}
 	if c.IntentTime.After(d.now.Add(intentSkew)) {

@@ -106,6 +106,11 @@ func (d *decision) tooOld(intent time.Time) bool {
 	return window > 0 && !decided.Add(window).After(d.now) || !decided.After(forgotten)
 }
 
+// linkedBefore reports whether the original's row names this absent key: it has compensated that before, and was forgotten since, however young its intent is.
+func (d *decision) linkedBefore(c Claim) bool {
+	return !c.Compensates.IsZero() && d.rel.Original != nil && slices.Contains(d.rel.Original.CompensatedBy, c.Key.Hash().OperationID())
+}
+
 // asksForgotten reports whether a claim of an absent key has to know what was forgotten of its tool: the contract in force need not be the one by which it was.
 func (c Claim) asksForgotten(own Contract, now time.Time) bool {
 	return max(own.Effect, c.EffectHint) != Read && (c.IntentTime.IsZero() || !c.IntentTime.Add(YoungestForgotten-intentSkew).After(now))

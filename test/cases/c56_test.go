@@ -224,7 +224,7 @@ func reasonIn(err error) string {
 func TestC56ToTheSecond(t *testing.T) {
 	for _, store := range stores {
 		t.Run(store, func(t *testing.T) {
-			r := newStill(t, store)
+			r := newStill(t, store, agedContracts)
 			id := r.completed(t, "K")
 			op := r.op(t, id)
 			final := op.FinalTime

@@ -36,7 +36,7 @@ func (s *still) at(t *testing.T, now time.Time, contracts string) {
 func TestQuarantineToTheSecond(t *testing.T) {
 	for _, store := range stores {
 		t.Run(store, func(t *testing.T) {
-			s := newStill(t, store)
+			s := newStill(t, store, agedContracts)
 			restorable, ok := s.store.(ledger.RestoreStore)
 			if !ok {
 				t.Fatalf("%T is no ledger.RestoreStore", s.store)
