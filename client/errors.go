@@ -25,7 +25,9 @@ type Error struct {
 	// Reason the ledger gave; unspecified if it gave none, for example because it could not be reached.
 	Reason opsledgerv1.ErrorReason
 	Code   codes.Code
-	// OperationID, State and Categories are those of a conflict (FINGERPRINT_CONFLICT): which kinds of fields differ, "amount".
+	// OperationID, State and Categories are those of a conflict (FINGERPRINT_CONFLICT): which kinds of fields differ, "amount". Of a key
+	// whose result is forgotten (KEY_RETIRED), State is its outcome: COMPLETED, don't do it again under another key; FAILED, it had no effect;
+	// UNKNOWN, it failed, and something spoke against that; unspecified, the key was used for another request.
 	OperationID string
 	State       opsledgerv1.State
 	Categories  []string
@@ -50,6 +52,7 @@ const (
 const (
 	errorDomain  = "opsledger"
 	reasonPrefix = "ERROR_REASON_"
+	statePrefix  = "STATE_"
 )
 
 // refused makes an Error of what a call returned.
@@ -62,6 +65,9 @@ func refused(call string, err error) *Error {
 			if d.GetDomain() == errorDomain {
 				e.Reason = opsledgerv1.ErrorReason(opsledgerv1.ErrorReason_value[reasonPrefix+d.GetReason()])
 				e.Metadata = d.GetMetadata()
+			}
+			if e.Reason == opsledgerv1.ErrorReason_ERROR_REASON_KEY_RETIRED {
+				e.State = opsledgerv1.State(opsledgerv1.State_value[statePrefix+e.Metadata["outcome"]])
 			}
 		case *errdetails.BadRequest:
 			e.Fields = map[string]string{}
@@ -91,6 +97,10 @@ func (e *Error) Error() string {
 		return fmt.Sprintf("%s: %s: %v", what, e.call, e.err)
 	case e.Reason == opsledgerv1.ErrorReason_ERROR_REASON_UNSPECIFIED:
 		return fmt.Sprintf("%s: %v", what, e.err)
+	case e.Reason == opsledgerv1.ErrorReason_ERROR_REASON_KEY_RETIRED && e.State == opsledgerv1.State_STATE_COMPLETED:
+		return fmt.Sprintf("%s: %s: it completed long ago: don't do it again under another key", what, reason)
+	case e.Reason == opsledgerv1.ErrorReason_ERROR_REASON_KEY_RETIRED && e.State == opsledgerv1.State_STATE_FAILED:
+		return fmt.Sprintf("%s: %s: it failed long ago, and had no effect", what, reason)
 	case len(e.Categories) > 0:
 		return fmt.Sprintf("%s: %s: %s", what, reason, strings.Join(e.Categories, ", "))
 	case len(e.Fields) > 0:

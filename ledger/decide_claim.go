@@ -18,10 +18,15 @@ func (d *decision) claim(c Claim) (Answer, error) {
 		return d.claimNew(c)
 	}
 	n := &d.next
+	categories, same := compare(n.Fingerprint, c.Fingerprint)
 	if n.State == Retired {
-		return Answer{}, &Refusal{Err: ErrKeyRetired}
+		refused := &Refusal{Err: ErrKeyRetired}
+		if same { // what became of another request is not what became of this one
+			refused.Outcome = n.retiredAs()
+		}
+		return Answer{}, refused
 	}
-	if categories, same := compare(n.Fingerprint, c.Fingerprint); !same && (guard.Conflict.On() || !d.outdated()) {
+	if !same && (guard.Conflict.On() || !d.outdated()) {
 		return Answer{}, &Refusal{Err: ErrFingerprintConflict, Operation: d.was, Categories: categories}
 	}
 	switch {

@@ -180,6 +180,7 @@ func (d *decision) settleByHand(r Resolution) {
 		if r.NeverHappenedEnd != nil && r.NeverHappenedEnd.Kind != 0 {
 			f = *r.NeverHappenedEnd
 		}
+		n.Detail.DeniedSequence = n.Sequence + 1
 		d.fail(f)
 		facts["outcome"] = "never_happened_stop"
 	}
@@ -297,7 +298,7 @@ func (d *decision) retire(r Retire) (Answer, error) {
 		!d.over(n.FinalTime.Add(d.c.retires(n.State)), n.FinalTime) || !d.over(d.settleTime(), n.sentSince()) {
 		return Answer{}, nil
 	}
-	n.Detail = Detail{RetiredFrom: n.State}
+	n.Detail = Detail{RetiredFrom: n.State, AttentionSequence: n.Detail.AttentionSequence, DeniedSequence: n.Detail.DeniedSequence}
 	n.State = Retired
 	n.Result, n.Failure, n.TargetAttributes, n.TargetSummary = nil, nil, nil, ""
 	d.record(EventRetired, true, nil, "")

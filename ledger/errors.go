@@ -52,6 +52,8 @@ type Refusal struct {
 	Reason WaitReason
 	// Operation that the refusal is about, as it stands.
 	Operation *Operation
+	// Outcome of a retired operation, if it is the same request; else 0. UNKNOWN: it failed, and something spoke against that.
+	Outcome State
 	// Other operations that it names.
 	Other []OperationID
 	// Categories of fields that differ.

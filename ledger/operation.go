@@ -142,8 +142,10 @@ type Detail struct {
 	Kept *KeptSuccess `json:"kept,omitempty"`
 	// Observations counts those kept as events, up to maxObservations.
 	Observations uint32 `json:"observations,omitempty"`
-	// AttentionSequence is that of the last contradiction.
+	// AttentionSequence is that of the last contradiction; it stays when that is acknowledged, and when the operation is retired.
 	AttentionSequence uint64 `json:"attention_sequence,omitempty"`
+	// DeniedSequence is that of the decision by which a person ended it as never happened: what spoke for an effect before is something else.
+	DeniedSequence uint64 `json:"denied_sequence,omitempty"`
 	// NotBefore is when it may be claimed again.
 	NotBefore time.Time `json:"not_before,omitzero"`
 	// ExtraStarts are starts that a person has granted beyond the contract's.
@@ -279,16 +281,18 @@ func (o *Operation) effectSeen() bool {
 	return o.Detail.SeenThere || o.Detail.FoundThere || len(o.Detail.Candidates) > 0 || o.NeedsAttention
 }
 
-// counts: it has, or may have, an effect. A failure that was contradicted may, until a person has looked at it.
+// counts: it has, or may have, an effect. A failure that something speaks against may: to acknowledge that is not to deny it.
 func (o *Operation) counts() bool {
-	switch o.State {
-	case Failed:
-		return o.NeedsAttention
-	case Retired:
-		return o.Detail.RetiredFrom != Failed
-	default:
-		return true
+	failed := o.State == Failed || o.State == Retired && o.Detail.RetiredFrom == Failed
+	return !failed || o.NeedsAttention || o.Detail.AttentionSequence > o.Detail.DeniedSequence
+}
+
+// retiredAs is the outcome that a retired operation is remembered with: of a failure that something speaks against it is not known.
+func (o *Operation) retiredAs() State {
+	if o.Detail.RetiredFrom == Failed && o.counts() {
+		return Unknown
 	}
+	return o.Detail.RetiredFrom
 }
 
 // Clone returns a copy that shares nothing that can be changed.

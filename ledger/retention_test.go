@@ -227,6 +227,9 @@ func TestOriginalsAreNotRetired(t *testing.T) {
 	if _, err := r.apply(undo, ledger.Note{CommandID: "n1", Actor: ledger.Actor{Kind: ledger.ActorPerson, Name: "ops-a"}, Text: "looked", AcknowledgeThrough: r.store.shelf.ops[undo].Sequence}); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := r.claim("refund-2", "r0", func(c *ledger.Claim) { r.undo(c, original) }); !errors.Is(err, ledger.ErrDuplicateIntent) {
+		t.Errorf("a refund beside one that may have had its effect, as a person knows: %v", err)
+	}
 	retire(ledger.Retired)
 	if _, err := r.claim("refund-2", "r2", func(c *ledger.Claim) { r.undo(c, original) }); !errors.Is(err, ledger.ErrOriginalHasNoEffect) {
 		t.Errorf("a refund of what is retired: %v", err)
@@ -242,6 +245,95 @@ func TestForgottenCompensationsCount(t *testing.T) {
 	delete(r.store.shelf.ops, undo)
 	if _, err := r.claim("refund-2", "r2", func(c *ledger.Claim) { r.undo(c, original) }); !errors.Is(err, ledger.ErrDuplicateIntent) {
 		t.Errorf("a second refund: %v", err)
+	}
+	_, err := r.claim("refund", "r3", func(c *ledger.Claim) { r.undo(c, original) })
+	if !errors.Is(err, ledger.ErrKeyTooOld) || r.store.shelf.ops[undo].State != 0 {
+		t.Errorf("the forgotten refund again, as if it had been decided now: %v", err)
+	}
+}
+
+// TestFailedCompensations: one that has failed makes room for another one, also when it is retired; one that something spoke against does not, whoever has acknowledged
+// that and whatever is forgotten of it, unless a person has searched since, and says that what was seen is something else.
+func TestFailedCompensations(t *testing.T) {
+	person := ledger.Actor{Kind: ledger.ActorPerson, Name: "ops-a"}
+	found := ledger.Reconcile{CommandID: "e1", Actor: scriptProbe, Evidence: ledger.Evidence{Finding: ledger.FoundResource, Result: chargeResult("re_1")}}
+	rejected := ledger.Complete{ClaimID: claimID("refund"), Actor: scriptWorker, Rejected: &ledger.Failure{Kind: ledger.Declined}, SentExactlyOnce: true}
+	stranger := ledger.Complete{ClaimID: claimID("nobody"), Actor: scriptWorker, Succeeded: chargeResult("re_1")}
+	for name, tt := range map[string]struct {
+		before, after []ledger.Command // the rejection
+		takes         bool             // a person takes it over instead, and says that it never happened
+		counts        bool
+		outcome       ledger.State
+	}{
+		"it was rejected":                                 {outcome: ledger.Failed},
+		"something was found since":                       {after: []ledger.Command{found}, counts: true, outcome: ledger.Unknown},
+		"a success was reported since":                    {after: []ledger.Command{stranger}, counts: true, outcome: ledger.Unknown},
+		"a stranger had reported a success":               {before: []ledger.Command{stranger}, counts: true, outcome: ledger.Unknown},
+		"a person searched who had acknowledged that":     {before: []ledger.Command{stranger, ledger.Note{}}, takes: true, outcome: ledger.Failed},
+		"a person searched who had not acknowledged that": {before: []ledger.Command{stranger}, takes: true, outcome: ledger.Failed},
+		"a person searched, and then something was found": {after: []ledger.Command{found}, takes: true, counts: true, outcome: ledger.Unknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newUndoing(1)
+			original := r.completed(t, "charge", nil)
+			r.store.shelf.advance(time.Hour)
+			undo, err := r.claim("refund", "refund", func(c *ledger.Claim) { r.undo(c, original) })
+			if err != nil {
+				t.Fatal(err)
+			}
+			do := func(cmd ledger.Command) {
+				t.Helper()
+				if _, ok := cmd.(ledger.Note); ok {
+					cmd = ledger.Note{CommandID: ledger.CommandID("n" + string(rune('0'+r.store.shelf.ops[undo].Sequence))), Actor: person, Text: "looked", AcknowledgeThrough: r.store.shelf.ops[undo].Sequence}
+				}
+				if _, err := r.apply(undo, cmd); err != nil {
+					t.Fatalf("%T: %v", cmd, err)
+				}
+			}
+			for _, cmd := range tt.before {
+				do(cmd)
+			}
+			if tt.takes {
+				r.store.shelf.advance(time.Hour)
+				do(ledger.TakeOver{CommandID: "t1", Actor: person, ExpectedVersion: r.store.shelf.ops[undo].Version, Reason: "on call"})
+				do(ledger.Resolve{CommandID: "r1", Actor: person, ExpectedVersion: r.store.shelf.ops[undo].Version, Resolution: ledger.Resolution{
+					NeverHappenedEnd: &ledger.Failure{Kind: ledger.Abandoned}, Note: "not there", SearchTime: r.store.shelf.clock, DespiteFound: true,
+				}})
+			} else {
+				do(rejected)
+			}
+			for _, cmd := range tt.after {
+				do(cmd)
+			}
+			do(ledger.Note{})
+			if op := r.store.shelf.ops[undo]; op.State != ledger.Failed || op.NeedsAttention {
+				t.Fatalf("it is %v, needs attention: %t", op.State, op.NeedsAttention)
+			}
+			second := func(when string) {
+				t.Helper()
+				_, err := r.claim("refund-2", "r2", func(c *ledger.Claim) { r.undo(c, original) })
+				if tt.counts != errors.Is(err, ledger.ErrDuplicateIntent) || !tt.counts && err != nil {
+					t.Errorf("%s, a second refund: %v", when, err)
+				}
+			}
+			if tt.counts {
+				second("once that was acknowledged")
+			}
+			r.store.shelf.advance(1000 * day)
+			do(ledger.Retire{Actor: scriptLoop})
+			if op := r.store.shelf.ops[undo]; op.State != ledger.Retired {
+				t.Fatalf("it is %v", op.State)
+			}
+			var refused *ledger.Refusal
+			if _, err := r.claim("refund", "r3", func(c *ledger.Claim) { r.undo(c, original) }); !errors.As(err, &refused) || refused.Err != ledger.ErrKeyRetired || refused.Outcome != tt.outcome {
+				t.Errorf("its key is told %v, want %v", refused, tt.outcome)
+			}
+			other := func(c *ledger.Claim) { r.undo(c, original); c.Fingerprint = scriptFingerprint("another") }
+			if _, err := r.claim("refund", "r4", other); !errors.As(err, &refused) || refused.Err != ledger.ErrKeyRetired || refused.Outcome != 0 {
+				t.Errorf("another request under its key is told %v", refused)
+			}
+			second("once it is retired")
+		})
 	}
 }
 

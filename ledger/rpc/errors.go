@@ -111,6 +111,9 @@ func fail(ctx context.Context, log *slog.Logger, err error, showResource bool) e
 	if r.Reason != 0 {
 		info.Metadata["waiting_for"] = r.Reason.String()
 	}
+	if r.Outcome != 0 {
+		info.Metadata["outcome"] = r.Outcome.String()
+	}
 	if len(r.Other) > 0 {
 		info.Metadata["operation_ids"] = strings.Join(idTexts(r.Other), ",")
 	}

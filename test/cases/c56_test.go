@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -108,9 +109,9 @@ func TestC56(t *testing.T) {
 				t.Errorf("what was completed has the state %s", row["state"])
 			}
 			_, err := w.tryClaim(t, decidedThen(completed, 25*time.Hour))
-			wantRefusal(t, err, codes.FailedPrecondition, pb.ErrorReason_ERROR_REASON_KEY_RETIRED)
+			wantRetired(t, err, "COMPLETED")
 			_, err = w.tryClaim(t, sameKey(completed, `{"amount":2}`))
-			wantRefusal(t, err, codes.FailedPrecondition, pb.ErrorReason_ERROR_REASON_KEY_RETIRED)
+			wantRetired(t, err, "")
 			_, err = w.Lookup(within(t), &pb.LookupRequest{Selector: &pb.LookupRequest_OperationId{OperationId: completedID}})
 			if code := codeOf(err); code != codes.NotFound {
 				t.Errorf("what is retired is looked up with %v", code)
@@ -138,6 +139,8 @@ func TestC56(t *testing.T) {
 				_, err = w.tryClaim(t, decidedThen(completed, 49*time.Hour))
 				wantRefusal(t, err, codes.FailedPrecondition, pb.ErrorReason_ERROR_REASON_KEY_TOO_OLD)
 			})
+			_, err = w.tryClaim(t, decidedThen(reserved, 49*time.Hour))
+			wantRetired(t, err, "FAILED")
 			old(10 * 365 * 24 * time.Hour)
 			sweepers(t, e, contracts, 1)()
 			for name, id := range left {
@@ -208,6 +211,15 @@ func TestC56Racing(t *testing.T) {
 				t.Errorf("%s operations and %s events are left", operations, events)
 			}
 		})
+	}
+}
+
+// wantRetired fails unless a key is refused as retired, with that outcome.
+func wantRetired(t *testing.T, err error, outcome string) {
+	t.Helper()
+	wantRefusal(t, err, codes.FailedPrecondition, pb.ErrorReason_ERROR_REASON_KEY_RETIRED)
+	if got := detail[*errdetails.ErrorInfo](err).GetMetadata()["outcome"]; got != outcome {
+		t.Errorf("it is said to be %q, want %q", got, outcome)
 	}
 }
 

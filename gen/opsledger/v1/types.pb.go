@@ -990,9 +990,11 @@ const (
 	ErrorReason_ERROR_REASON_FINGERPRINT_CONFLICT ErrorReason = 2
 	// FAILED_PRECONDITION: the contract's unique rule; metadata names the other operation.
 	ErrorReason_ERROR_REASON_DUPLICATE_INTENT ErrorReason = 3
-	// FAILED_PRECONDITION.
+	// FAILED_PRECONDITION: the key was used, and of its operation only the outcome is remembered. metadata outcome is COMPLETED (its effect exists: don't do it
+	// again under another key), FAILED (it has none) or UNKNOWN (it failed, and something spoke against that); without it, the key was used for another request.
 	ErrorReason_ERROR_REASON_KEY_RETIRED ErrorReason = 4
-	// FAILED_PRECONDITION: intent_time is before what the ledger can vouch for, or missing where the contract wants it.
+	// FAILED_PRECONDITION: intent_time is before what the ledger can vouch for, or missing where the contract wants it; or the key is of a compensation
+	// that its original names and the ledger has forgotten.
 	ErrorReason_ERROR_REASON_KEY_TOO_OLD ErrorReason = 5
 	// FAILED_PRECONDITION: written by a newer release than this one can read.
 	ErrorReason_ERROR_REASON_RECORD_TOO_NEW ErrorReason = 6
