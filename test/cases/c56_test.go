@@ -248,6 +248,8 @@ func TestC56ToTheSecond(t *testing.T) {
 				{24*time.Hour - time.Second, ledger.Completed, nil},
 				{24 * time.Hour, ledger.Retired, ledger.ErrKeyRetired},
 				{24*time.Hour + time.Second, ledger.Retired, ledger.ErrKeyRetired},
+				{36*time.Hour - time.Second, ledger.Retired, ledger.ErrKeyRetired},
+				{36 * time.Hour, ledger.Retired, ledger.ErrKeyRetired},
 				{48*time.Hour - time.Second, ledger.Retired, ledger.ErrKeyRetired},
 				{48 * time.Hour, 0, ledger.ErrKeyTooOld},
 				{48*time.Hour + time.Second, 0, ledger.ErrKeyTooOld},
@@ -260,6 +262,10 @@ func TestC56ToTheSecond(t *testing.T) {
 				}
 				if step.state == ledger.Retired && (!got.FinalTime.Equal(final) || got.Result != nil) {
 					t.Errorf("after %v: it was settled at %v, and has a result: %v", step.after, got.FinalTime, got.Result != nil)
+				}
+				events, err := r.Events(t.Context(), id)
+				if (len(events) > 0) != (step.after < 36*time.Hour) || err != nil && step.state != 0 {
+					t.Errorf("after %v it has %d events, %v", step.after, len(events), err)
 				}
 				answer, err := r.claim(t, "K", op.IntentTime)
 				if !errors.Is(err, step.told) || err == nil && answer.Outcome != ledger.OutcomeCompleted {
