@@ -110,12 +110,15 @@ func (t *telemetry) reloaded(log *slog.Logger, kind string, err error) {
 	result := "applied"
 	if err != nil {
 		result = "refused"
-		log.Error("a changed file was refused; the last good one stays in force", "kind", kind, "error", err)
-	} else {
-		log.Info("a changed file came into force", "kind", kind)
 	}
+	// Counted first: who has read the log finds it in the metrics.
 	t.reloads.Add(context.Background(), 1, metric.WithAttributes(
 		attribute.String("ledger.reload.kind", kind), attribute.String("ledger.reload.result", result)))
+	if err != nil {
+		log.Error("a changed file was refused; the last good one stays in force", "kind", kind, "error", err)
+		return
+	}
+	log.Info("a changed file came into force", "kind", kind)
 }
 
 // shutdown sends what is still held back.
