@@ -190,8 +190,10 @@ func (s *Sweeper) sweep(ctx context.Context, page ledger.AgedPage, all *Swept) (
 	return again, nil
 }
 
-// command expires and retires, some at a time. An operation that can't be dealt with delays no other one; a store that is away ends the pass.
+// command expires and retires, some at a time, and each sweeper in an order of its own: two that have come to the same page then share it, where they would lose races
+// for each operation in turn. An operation that can't be dealt with delays no other one; a store that is away ends the pass.
 func (s *Sweeper) command(ctx context.Context, ops []ledger.AgedOperation, all *Swept) error {
+	rand.Shuffle(len(ops), func(i, j int) { ops[i], ops[j] = ops[j], ops[i] })
 	var group sync.WaitGroup
 	var next, expired, retired, failed atomic.Int64
 	var away atomic.Bool
