@@ -65,6 +65,13 @@ func (l *Ledger) Watching(c *Clock) *Ledger {
 	return l
 }
 
+// Jumped returns what says by how much the store's clock was set forward since it had shown a time, as far as this process has noticed, given what it
+// shows now. The store is asked for that after Jumped was called.
+func (l *Ledger) Jumped() func(now, since time.Time) time.Duration {
+	asked := l.clock.now()
+	return func(now, since time.Time) time.Duration { return l.clock.read(asked, now).gained(since) }
+}
+
 // decideLimit bounds how often one command may have to bring a row up to date, or to fetch what it lacks, before it is decided itself.
 const decideLimit = 5
 

@@ -98,7 +98,7 @@ func (l *Loop) request(ctx context.Context, now time.Time) time.Duration {
 		rule := l.rule(tool)
 		if len(t.waiting) == 0 || !rule.gated {
 			for _, p := range a.free { // nobody needs them
-				a.ended = append(a.ended, ended{id: p.id})
+				a.ended = append(a.ended, ended{id: p.id, over: p.over})
 			}
 			a.free = nil
 		}
@@ -138,16 +138,18 @@ func (l *Loop) wish(tool ledger.Tool, turns int) wish {
 func (l *Loop) knock(ctx context.Context, tool ledger.Tool, w wish) knock {
 	k := knock{tool: tool, wished: w, began: time.Now()}
 	var how change
+	jumped := l.ledger.Jumped()
 	k.err = l.gates.Gate(ctx, tool, func(now time.Time, document []byte) ([]byte, error) {
 		g, err := readGate(document)
 		if err != nil {
 			return nil, err
 		}
+		wound := g.windOn(now, jumped(now, g.Seen))
 		var changed bool
 		how.was = g.shut(now)
 		k.given, changed = g.pass(now, w)
 		how.is, how.well = g.shut(now), g.closed().IsZero()
-		if !changed {
+		if !changed && !wound {
 			return nil, nil
 		}
 		return g.document()
@@ -166,9 +168,10 @@ func (l *Loop) knocked(k knock) {
 	if k.err != nil {
 		a.failed++
 		for _, id := range k.wished.ids { // they may have been given
-			a.ended = append(a.ended, ended{id: id})
+			a.ended = append(a.ended, ended{id: id, over: now.Add(k.wished.lasts)})
 		}
 		a.ended = append(k.wished.ended, a.ended...)
+		a.ended = slices.DeleteFunc(a.ended, func(e ended) bool { return !e.over.IsZero() && now.After(e.over) })
 		a.from, a.full = now.Add(spread(grown(firstFailed, a.failed, longestPause))), false
 		l.log.Warn("whose turn it is to ask a target can't be found out; it is not asked", attrTool, string(k.tool), "reason", reason(k.err))
 		return
@@ -192,8 +195,8 @@ func (l *Loop) knocked(k knock) {
 func spread(d time.Duration) time.Duration { return d - d/5 + mathrand.N(2*d/5+1) }
 
 // borrow takes a turn to ask a tool's target about something else than its own operations, if one is to be had now. back gives it back; nil: there was
-// none, and there is none for that time.
-func (l *Loop) borrow(ctx context.Context, tool ledger.Tool) (back func(outcome), again time.Duration) {
+// none in which it has that time to answer, and there is none for another one.
+func (l *Loop) borrow(ctx context.Context, tool ledger.Tool, timeout time.Duration) (back func(outcome, time.Duration), again time.Duration) {
 	k := l.knock(ctx, tool, l.wish(tool, 1))
 	switch {
 	case k.err != nil:
@@ -204,13 +207,14 @@ func (l *Loop) borrow(ctx context.Context, tool ledger.Tool) (back func(outcome)
 		return nil, k.given.again
 	}
 	turn := k.given.turns[0]
-	back = func(how outcome) {
+	back = func(how outcome, after time.Duration) {
 		w := l.wish(tool, 0)
-		w.ended = []ended{{id: turn.id, how: how}}
+		w.ended = []ended{{id: turn.id, how: how, after: after}}
 		l.knock(context.WithoutCancel(ctx), tool, w) // else it ends by itself
 	}
-	if !until(ctx, time.Now().Add(turn.wait)) {
-		back(unused)
+	over := k.began.Add(k.wished.lasts)
+	if !until(ctx, time.Now().Add(turn.wait)) || time.Now().Add(timeout).After(over) { // others may have the turn before the target has to answer
+		back(unused, 0)
 		return nil, 0
 	}
 	return back, 0
@@ -231,7 +235,7 @@ func (l *Loop) leaveGates(ctx context.Context) {
 	for tool, t := range l.queue.tools {
 		a := &t.access
 		for _, p := range a.free {
-			a.ended = append(a.ended, ended{id: p.id})
+			a.ended = append(a.ended, ended{id: p.id, over: p.over})
 		}
 		if len(a.ended) == 0 {
 			continue

@@ -79,6 +79,8 @@ type ended struct {
 	how outcome
 	// after is how long the target wants to be left alone; 0: it said nothing of that.
 	after time.Duration
+	// over is when the turn has ended by itself, by this process' clock: then there is nothing to give back. Zero: that is not known.
+	over time.Time
 }
 
 // wish is what a loop wants of a gate.
@@ -176,15 +178,31 @@ func (g *gate) windBack(now time.Time) bool {
 	if by <= 0 {
 		return false
 	}
+	g.wind(-by)
+	return true
+}
+
+// windOn keeps what is left of all times where the store's clock was set forward since the gate was last changed: else turns that are still used would
+// be others', and a target that wants to be left alone would be asked early.
+func (g *gate) windOn(now time.Time, by time.Duration) bool {
+	if g.Seen.IsZero() || by <= 0 {
+		return false
+	}
+	g.wind(by)
+	g.Seen = now
+	return true
+}
+
+// wind moves all times.
+func (g *gate) wind(by time.Duration) {
 	for i := range g.Turns {
-		g.Turns[i].Until = g.Turns[i].Until.Add(-by)
+		g.Turns[i].Until = g.Turns[i].Until.Add(by)
 	}
 	for _, t := range []*time.Time{&g.Next, &g.OpenUntil, &g.LeftUntil} {
 		if !t.IsZero() {
-			*t = t.Add(-by)
+			*t = t.Add(by)
 		}
 	}
-	return true
 }
 
 // closed is until when nothing is asked; zero: the target has answered since.

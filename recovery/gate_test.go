@@ -3,6 +3,7 @@
 package recovery
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/opsledger/opsledger/ledger"
 )
 
 // door is a gate that a test goes through; its time is moved.
@@ -64,7 +67,7 @@ func (d *door) end(how outcome, after time.Duration, turns ...turn) {
 	d.t.Helper()
 	w := d.wish
 	for _, turn := range turns {
-		w.ended = append(w.ended, ended{turn.id, how, after})
+		w.ended = append(w.ended, ended{id: turn.id, how: how, after: after})
 	}
 	d.pass(w)
 }
@@ -124,7 +127,7 @@ func TestAWishIsGrantedOnce(t *testing.T) {
 	old := d.one()
 	w := d.wish
 	w.ids = []string{"a", "b"}
-	w.ended = []ended{{old.id, failed, 0}}
+	w.ended = []ended{{id: old.id, how: failed}}
 	for range 3 {
 		if got := d.pass(w); len(got.turns) != 2 || got.turns[0].id != "a" || got.turns[1].id != "b" || got.again != 0 {
 			t.Errorf("it was given %+v", got)
@@ -339,5 +342,75 @@ func TestAGateWhoseClockIsSetBack(t *testing.T) {
 func fail(d *door, times int) {
 	for range times {
 		d.end(failed, 0, d.one())
+	}
+}
+
+// A clock of the store that is set forward ends no turn and no wait: what was left of them is left, once for all loops.
+func TestAGateWhoseClockWasSetForward(t *testing.T) {
+	d := newDoor(t)
+	d.wish.atOnce = 1
+	turn := d.ask(1).turns[0]
+	d.now = d.now.Add(10 * time.Second)
+	const by = time.Hour
+	d.now = d.now.Add(by)
+	if !d.gate.windOn(d.now, by) {
+		t.Fatal("nothing was moved")
+	}
+	if out := d.ask(1); !out.full || out.again != d.wish.lasts-10*time.Second {
+		t.Errorf("while the turn is used: %+v", out)
+	}
+	d.end(throttled, time.Minute, turn)
+	d.now = d.now.Add(30*time.Second + by)
+	d.gate.windOn(d.now, by)
+	if out := d.ask(1); out.full || len(out.turns) > 0 || out.again < 30*time.Second || out.again > 32*time.Second {
+		t.Errorf("while it is left alone: %+v", out)
+	}
+	if d.gate.windOn(d.now, 0) || (&gate{}).windOn(d.now, by) {
+		t.Error("something was moved where nothing has jumped, or nothing was known")
+	}
+}
+
+// unreadable are gates that can't be read.
+type unreadable struct{ ledger.GateStore }
+
+func (unreadable) Gate(context.Context, ledger.Tool, func(time.Time, []byte) ([]byte, error)) error {
+	return ledger.ErrStoreUnavailable
+}
+
+// What is to be given back while a gate can't be read is not more than what may have been given.
+func TestTurnsOfAGateThatCantBeReadEnd(t *testing.T) {
+	s := newSite(t)
+	s.granted(t, "charge")
+	c := s.contracts["charge"]
+	c.CheckTimeout = -turnMargin // each turn is over at once
+	s.contracts["charge"] = c
+	l := s.loop(t, nil, Options{})
+	l.gates = unreadable{s.store}
+	l.queue.add("charge", ledger.OperationID{1})
+	a := &l.queue.tools["charge"].access
+	for range 100 {
+		a.asking = true
+		l.knocked(l.knock(t.Context(), "charge", l.wish("charge", 8)))
+	}
+	if n := len(a.ended); n > 8 {
+		t.Errorf("%d turns are to be given back", n)
+	}
+}
+
+// What a loop asks a gate goes by the clock that the ledger watches.
+func TestALoopKeepsTurnsOverAJumpOfTheClock(t *testing.T) {
+	s := newSite(t)
+	s.limited("charge", 1, 1000)
+	began := time.Now()
+	s.Watching(ledger.NewClock(func() time.Duration { return time.Since(began) }, nil))
+	l := s.loop(t, nil, Options{})
+	if k := l.knock(t.Context(), "charge", l.wish("charge", 1)); k.err != nil || len(k.given.turns) != 1 {
+		t.Fatalf("%+v, %v", k.given, k.err)
+	}
+	s.advance(time.Hour)
+	for range 2 {
+		if k := l.knock(t.Context(), "charge", l.wish("charge", 1)); k.err != nil || !k.given.full || k.given.again <= 0 || k.given.again > 30*time.Second {
+			t.Errorf("after the jump: %+v, %v", k.given, k.err)
+		}
 	}
 }

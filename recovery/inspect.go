@@ -5,15 +5,39 @@ package recovery
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/opsledger/opsledger/ledger"
 )
 
 // Inspector asks a target whether a resource is as an operation left it. It is called by several goroutines.
 type Inspector interface {
-	// Inspect returns by the end of ctx at the latest; the resource as it is now is without a version where none is known. why is as in a
-	// Verdict.
-	Inspect(ctx context.Context, original *ledger.Operation) (outcome ledger.Inspection, current ledger.ResourceRef, why string)
+	// Inspect returns by the end of ctx at the latest.
+	Inspect(ctx context.Context, original *ledger.Operation) Look
+}
+
+// Look is what a target says of a resource.
+type Look struct {
+	Outcome ledger.Inspection
+	// Current is the resource as it is now, without a version where none is known.
+	Current ledger.ResourceRef
+	// Cause of an indeterminate one, and how long the target wants to be left alone; 0: it has answered, and said nothing of that.
+	Cause      ledger.IndeterminateCause
+	RetryAfter time.Duration
+	// Why is as in a Verdict.
+	Why string
+}
+
+// means is what a look says of the target as a whole, and how long it wants to be left alone: as the answer to a check does.
+func (k Look) means() (outcome, time.Duration) {
+	switch {
+	case k.Outcome == ledger.InspectIndeterminate:
+		return means(ledger.Evidence{Finding: ledger.Indeterminate, Cause: k.Cause, RetryAfter: min(k.RetryAfter, longestSaid)})
+	case k.Why != "": // it was not asked
+		return unused, 0
+	default:
+		return answered, 0
+	}
 }
 
 // waitsForInspection: a compensation that nobody may claim before its original's target has been asked.
@@ -33,37 +57,25 @@ func (l *Loop) inspect(ctx context.Context, d *Done, found ledger.Answer) {
 	}
 	finding := ledger.Inspect{Actor: loop, Outcome: ledger.InspectNoVersion, Sequence: compensation.Sequence, Asked: found.Now}
 	if inspector := l.probes.Inspector(original.Tool); err == nil && inspector != nil && original.Result != nil {
-		back, again := l.borrow(ctx, original.Tool)
+		c, _ := l.ledger.Contract(original.Tool)
+		back, again := l.borrow(ctx, original.Tool, c.CheckTimeout)
 		if back == nil { // it stays due
 			d.Left, d.turned, d.again = true, true, again
 			return
 		}
-		c, _ := l.ledger.Contract(original.Tool)
-		var why string
+		var look Look
 		taken := l.untilMoved(ctx, d.ID, c.CheckTimeout, func(now *ledger.Operation) bool { return now.Sequence != compensation.Sequence }, func(ctx context.Context) {
-			finding.Outcome, finding.Current, why = inspector.Inspect(ctx, &original)
+			look = inspector.Inspect(ctx, &original)
 		})
-		how := answered
-		if finding.Outcome == ledger.InspectIndeterminate {
-			how = unused // it is not said whether the target has answered
-		}
-		back(how)
-		if taken && finding.Outcome == ledger.InspectIndeterminate { // cut off
+		if taken && look.Outcome == ledger.InspectIndeterminate { // cut off
+			back(unused, 0)
 			return
 		}
-		l.inspected(*d, finding.Outcome, why)
+		back(look.means())
+		l.lookTold(original.Tool, *d, look)
+		finding.Outcome, finding.Current = look.Outcome, look.Current
 	}
 	l.do(ctx, d, "", func(*ledger.Operation, ledger.Contract) (ledger.Command, error) { return finding, nil })
-}
-
-// inspected logs a look at a resource.
-func (l *Loop) inspected(d Done, outcome ledger.Inspection, why string) {
-	about := []any{attrTool, string(d.Tool), attrOperation, d.ID.String(), "resource", inspections[outcome]}
-	if why == "" {
-		l.log.Debug("a target was asked about a resource", about...)
-		return
-	}
-	l.log.Warn("a target could not be asked about a resource", append(about, "why", why)...)
 }
 
 var inspections = map[ledger.Inspection]string{

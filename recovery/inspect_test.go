@@ -22,6 +22,7 @@ type looking struct {
 	tool  ledger.Tool
 	look  func(original *ledger.Operation) (ledger.Inspection, ledger.ResourceRef)
 	looks int
+	fails func() Look // before look, if it says anything
 }
 
 func (l *looking) Inspector(tool ledger.Tool) Inspector {
@@ -31,10 +32,15 @@ func (l *looking) Inspector(tool ledger.Tool) Inspector {
 	return l
 }
 
-func (l *looking) Inspect(_ context.Context, original *ledger.Operation) (ledger.Inspection, ledger.ResourceRef, string) {
+func (l *looking) Inspect(_ context.Context, original *ledger.Operation) Look {
 	l.looks++
+	if l.fails != nil {
+		if look := l.fails(); look.Why != "" {
+			return look
+		}
+	}
 	outcome, current := l.look(original)
-	return outcome, current, ""
+	return Look{Outcome: outcome, Current: current}
 }
 
 // settled makes an operation that left a resource, and can take effect no more.
@@ -203,7 +209,7 @@ func TestALookAtAResourceHasItsTurn(t *testing.T) {
 	}
 	k := l.knock(t.Context(), "charge", l.wish("charge", 1))
 	w := l.wish("charge", 0)
-	w.ended = []ended{{k.given.turns[0].id, throttled, time.Minute}}
+	w.ended = []ended{{id: k.given.turns[0].id, how: throttled, after: time.Minute}}
 	if k = l.knock(t.Context(), "charge", w); k.err != nil {
 		t.Fatal(k.err)
 	}
@@ -343,4 +349,82 @@ func TestAReservationDoesNotKeepALookFresh(t *testing.T) {
 	if err := start(); err != nil {
 		t.Errorf("at once: %v", err)
 	}
+}
+
+// A target that can't be looked at is what one is that can't be asked: it counts for the breaker of its tool, it is left alone as long as it wants, and it is told once.
+func TestALookThatFailsIsTheTargetsFailure(t *testing.T) {
+	for name, c := range map[string]struct {
+		fails Look
+		looks int // until it is left alone
+		want  func(Standing) bool
+	}{
+		"it is down": {
+			Look{Cause: ledger.QueryUnavailable, Why: "it can't be reached"}, failuresInARow,
+			func(s Standing) bool { return s.Breaker == BreakerOpen && s.Failures == failuresInARow },
+		},
+		"it throttles": {
+			Look{Cause: ledger.QueryThrottled, RetryAfter: 100 * time.Hour, Why: "it wants to be asked later"}, 1,
+			func(s Standing) bool { return s.Breaker == BreakerOpen && !s.LeftUntil.IsZero() },
+		},
+		"it lets nobody ask": {
+			Look{Cause: ledger.QueryNotAuthorized, Why: "a header can't be read"}, 10,
+			func(s Standing) bool { return s == Standing{} },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			original := s.settled(t, "charge")
+			fails := c.fails
+			target := &looking{tool: "charge", fails: func() Look { return fails }, look: func(o *ledger.Operation) (ledger.Inspection, ledger.ResourceRef) {
+				return ledger.InspectUnchanged, o.Result.Resource
+			}}
+			var told warned
+			l, err := New(s.Ledger, s.store, target, s.ring, Options{Log: told.log()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer, err := s.undo(t, "refund", original, "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			begin := s.ahead.Load()
+			for range c.looks {
+				once(t, l)
+				s.advance(s.contracts["refund"].MaxInterval)
+			}
+			s.ahead.Store(begin) // the gate's times go on from there
+			all, err := Standings(t.Context(), s.store)
+			if got := all["charge"]; err != nil || target.looks != c.looks || !c.want(got) {
+				t.Errorf("after %d looks of %d: %+v, %v", target.looks, c.looks, got, err)
+			}
+			if n := told.lines("could not be asked", fails.Why); n != 1 {
+				t.Errorf("it was told %d times that it can't be asked:\n%s", n, &told.text)
+			}
+			s.advance(time.Duration(c.looks)*s.contracts["refund"].MaxInterval + time.Hour + 2*mostJitter)
+			fails = Look{}
+			l.putOff.forget(answer.Operation.ID)
+			once(t, l)
+			if answer, err := s.undo(t, "refund", original, "k"); err != nil || answer.Outcome != ledger.OutcomeGranted {
+				t.Errorf("after it has answered: %v %v, %v", answer.Outcome, answer.Wait.Reason, err)
+			}
+		})
+	}
+}
+
+// A turn that would be over before the target has to answer is given back unused: others may have it then.
+func TestALookThatComesTooLateForItsTurn(t *testing.T) {
+	s := newSite(t)
+	l := s.loop(t, nil, Options{})
+	c := s.contracts["charge"]
+	back, _ := l.borrow(t.Context(), "charge", c.CheckTimeout+turnMargin)
+	if back != nil {
+		t.Error("a turn was borrowed for longer than it lasts")
+	}
+	if all, err := Standings(t.Context(), s.store); err != nil || all["charge"].Asking != 0 {
+		t.Errorf("the gate stands at %+v, %v", all["charge"], err)
+	}
+	if back, _ = l.borrow(t.Context(), "charge", c.CheckTimeout); back == nil {
+		t.Fatal("there was no turn")
+	}
+	back(answered, 0)
 }

@@ -357,7 +357,7 @@ func (l *Loop) finished(d Done) Done {
 	case d.Check == 0 && time.Now().Before(d.with.begins.Add(soon)):
 		a.free = append(a.free, d.with)
 	default:
-		a.ended = append(a.ended, ended{id: d.with.id, how: d.how, after: d.after})
+		a.ended = append(a.ended, ended{id: d.with.id, how: d.how, after: d.after, over: d.with.over})
 	}
 	delete(l.held, d.ID)
 	l.queue.done(d.Tool, time.Now())

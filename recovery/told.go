@@ -58,18 +58,29 @@ func (l *Loop) told(d Done, why string) {
 		return
 	}
 	about := []any{attrTool, string(d.Tool), attrOperation, d.ID.String(), "finding", result(d, false), "state", d.State.String()}
-	text := "a target was asked"
+	l.asked(d.Tool, "a target", d.Finding != ledger.Indeterminate, result(d, false), why, about)
+}
+
+// lookTold logs a look at a resource of a tool in the same way. What is told of one is not told of the other: their questions are different ones.
+func (l *Loop) lookTold(tool ledger.Tool, d Done, look Look) {
+	outcome := inspections[look.Outcome]
+	about := []any{attrTool, string(tool), attrOperation, d.ID.String(), "resource", outcome}
+	l.asked(tool, "a target of a compensation", look.Outcome != ledger.InspectIndeterminate && look.Why == "", "look at a resource: "+outcome, look.Why, about)
+}
+
+func (l *Loop) asked(tool ledger.Tool, who string, says bool, cause, why string, about []any) {
+	text := who + " was asked"
 	if why != "" {
-		text, about = "a target could not be asked", append(about, "why", why)
+		text, about = who+" could not be asked", append(about, "why", why)
 	}
 	switch {
-	case d.Finding != ledger.Indeterminate:
-		l.runs.answered(d.Tool)
+	case says:
+		l.runs.answered(tool)
 		l.log.Debug(text, about...)
-	case !l.runs.first(d.Tool, result(d, false)+why, time.Now()):
+	case !l.runs.first(tool, cause+why, time.Now()):
 		l.log.Debug(text, about...)
 	case why == "":
-		l.log.Warn("a target was asked, and its answer says nothing; this is told once until it says something", about...)
+		l.log.Warn(text+", and its answer says nothing; this is told once until it says something", about...)
 	default:
 		l.log.Warn(text, about...)
 	}

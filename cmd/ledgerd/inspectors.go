@@ -30,18 +30,20 @@ type httpInspector struct {
 }
 
 // Inspect sends the question and judges its answer.
-func (h httpInspector) Inspect(ctx context.Context, original *ledger.Operation) (ledger.Inspection, ledger.ResourceRef, string) {
+func (h httpInspector) Inspect(ctx context.Context, original *ledger.Operation) recovery.Look {
 	left := original.Result.Resource
 	url, err := h.look.URL(original, left)
 	if err != nil { // its text is constant; no later look will know more
-		return ledger.InspectNoVersion, ledger.ResourceRef{}, err.Error()
+		return recovery.Look{Outcome: ledger.InspectNoVersion, Why: err.Error()}
 	}
 	got, unasked := get(ctx, h.asker, url, h.look.Headers())
 	if unasked != nil {
-		return ledger.InspectIndeterminate, ledger.ResourceRef{}, unasked.Why
+		return recovery.Look{Outcome: ledger.InspectIndeterminate, Cause: unasked.Cause, Why: unasked.Why}
 	}
-	outcome, current := h.look.Judge(got, original, left)
-	return outcome, current, ""
+	look := recovery.Look{}
+	look.Outcome, look.Current = h.look.Judge(got, original, left)
+	look.Cause, look.RetryAfter = h.look.NoAnswer(got)
+	return look
 }
 
 // get asks for one page.

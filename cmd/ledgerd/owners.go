@@ -136,7 +136,7 @@ type ownerInspector struct {
 }
 
 // Inspect calls it once.
-func (i ownerInspector) Inspect(ctx context.Context, original *ledger.Operation) (ledger.Inspection, ledger.ResourceRef, string) {
+func (i ownerInspector) Inspect(ctx context.Context, original *ledger.Operation) recovery.Look {
 	left := original.Result.Resource
 	version, gone := "", false
 	service, err := i.owners.at(i.target)
@@ -145,10 +145,11 @@ func (i ownerInspector) Inspect(ctx context.Context, original *ledger.Operation)
 	}
 	switch outcome, current := contract.Compare(left, version); {
 	case err != nil:
-		return ledger.InspectIndeterminate, current, service.why(err).Why
+		u := service.why(err)
+		return recovery.Look{Outcome: ledger.InspectIndeterminate, Current: current, Cause: u.Cause, RetryAfter: u.After, Why: u.Why}
 	case gone:
-		return ledger.InspectGone, current, ""
+		return recovery.Look{Outcome: ledger.InspectGone, Current: current}
 	default:
-		return outcome, current, ""
+		return recovery.Look{Outcome: outcome, Current: current}
 	}
 }

@@ -203,7 +203,7 @@ func TestAnOwnersServiceLooksAtAResource(t *testing.T) {
 				}
 				return c.says, nil
 			}}
-			got, _, _ := ownerInspector{service.listen(t, h), h.owners(t, "127.0.0.1")}.Inspect(call(t), askedAbout())
+			got := ownerInspector{service.listen(t, h), h.owners(t, "127.0.0.1")}.Inspect(call(t), askedAbout()).Outcome
 			if got != c.want {
 				t.Errorf("it says %v, want %v", got, c.want)
 			}

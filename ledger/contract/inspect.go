@@ -2,7 +2,11 @@
 
 package contract
 
-import "github.com/opsledger/opsledger/ledger"
+import (
+	"time"
+
+	"github.com/opsledger/opsledger/ledger"
+)
 
 // Inspect says how a target is asked whether a resource is as the original left it: exactly one of its fields is set.
 type Inspect struct {
@@ -41,6 +45,11 @@ func (l *Look) Judge(a Answer, op *ledger.Operation, left ledger.ResourceRef) (l
 		return ledger.InspectIndeterminate, current
 	}
 	return Compare(left, version)
+}
+
+// NoAnswer says why an answer is about the question and not about the resource, and how long the target wants to be left alone; 0: it is an answer.
+func (l *Look) NoAnswer(a Answer) (ledger.IndeterminateCause, time.Duration) {
+	return noAnswer(a.Status), retryAfter(a)
 }
 
 // Compare tells by its version whether a resource is as it was left. Where one of the two is not known, a later look will not know more.
