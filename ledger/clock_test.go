@@ -4,7 +4,6 @@ package ledger_test
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -39,10 +38,10 @@ func TestAClockNoticesJumps(t *testing.T) {
 		readings []reading
 		want     []time.Duration
 	}{
-		"a clock that goes right":  {[]reading{at(0, 0), at(5*s, 0), at(3600*s, 0)}, nil},
-		"set forward":              {[]reading{at(0, 0), at(5*s, 600*s), at(10*s, 600*s)}, []time.Duration{600 * s}},
-		"set back":                 {[]reading{at(0, 0), at(5*s, -600*s), at(10*s, -600*s)}, []time.Duration{-600 * s}},
-		"set, and set right again": {[]reading{at(0, 0), at(5*s, 600*s), at(10*s, 0)}, []time.Duration{600 * s, -600 * s}},
+		"a clock that goes right":                         {[]reading{at(0, 0), at(5*s, 0), at(3600*s, 0)}, nil},
+		"set forward":                                     {[]reading{at(0, 0), at(5*s, 600*s), at(10*s, 600*s)}, []time.Duration{600 * s}},
+		"set back":                                        {[]reading{at(0, 0), at(5*s, -600*s), at(10*s, -600*s)}, []time.Duration{-600 * s}},
+		"set, and set right again":                        {[]reading{at(0, 0), at(5*s, 600*s), at(10*s, 0)}, []time.Duration{600 * s, -600 * s}},
 		"a leap second, and a time server's step":         {[]reading{at(0, 0), at(5*s, -s), at(10*s, -s+s/2), at(15*s, 0)}, nil},
 		"small steps, until they are a large one":         {[]reading{at(0, 0), at(5*s, s), at(10*s, 2*s), at(15*s, 3*s), at(20*s, 4*s)}, []time.Duration{3*s - 15*time.Millisecond}},
 		"slewed by what a kernel slews at most for a day": {every(5*s, 24*720, func(i int) time.Duration { return time.Duration(i) * 2500 * time.Microsecond }), nil},
@@ -82,6 +81,9 @@ type clocked struct {
 	ledgerSystem
 	id ledger.OperationID
 	c  ledger.Contract
+	// watched is what the service knows of the store's clock, jumps how often it has noticed that it was set.
+	watched *ledger.Clock
+	jumps   int
 }
 
 func newClocked(t *testing.T, change func(*ledger.Contract)) *clocked {
@@ -89,7 +91,8 @@ func newClocked(t *testing.T, change func(*ledger.Contract)) *clocked {
 	c.Method, c.EffectWithin, c.VerifyStated = ledger.MethodProbe, minute, true
 	change(&c)
 	w := &clocked{t: t, ledgerSystem: newLedgerSystem(declared{modelTool: c}), id: modelKey.Hash().OperationID(), c: c}
-	w.service.Watching(ledger.NewClock(func() time.Duration { return w.clock.Sub(shelfBegins) }, nil))
+	w.watched = ledger.NewClock(func() time.Duration { return w.clock.Sub(shelfBegins) }, func(time.Duration) { w.jumps++ })
+	w.service.Watching(w.watched)
 	return w
 }
 
@@ -155,12 +158,15 @@ func TestALeaseIsOverWhenItReallyIs(t *testing.T) {
 
 func TestWhatIsGrantedAfterAJumpIsJudgedByTheClockAsItIs(t *testing.T) {
 	w := newClocked(t, func(*ledger.Contract) {})
-	if _, err := w.service.Do(t.Context(), w.id, "", nil); !errors.Is(err, ledger.ErrOperationNotFound) { // so that its clock is known
+	if err := w.watched.Look(t.Context(), shows{time: w.shelf.shown()}); err != nil { // so that the jump is noticed
 		t.Fatal(err)
 	}
 	w.set += jump
 	w.advance(time.Second)
 	w.claim("first")
+	if w.jumps != 1 {
+		t.Fatalf("%d jumps were noticed, want the one before the grant", w.jumps)
+	}
 	w.advance(30 * time.Second)
 	if a := w.claim("second"); a.Outcome != ledger.OutcomeUnknown {
 		t.Errorf("when the lease is over: %s, want UNKNOWN", a.Outcome)
