@@ -155,7 +155,7 @@ type Search struct {
 	Task          Task
 	Custodian     Principal
 	DownstreamKey string
-	// ResourceID of the result, or of a success that is kept and not applied.
+	// ResourceID of the result, of a success that is kept and not applied, or of what may be the effect.
 	ResourceID     string
 	NeedsAttention *bool
 	// ApprovalPending: a second person is asked for.
@@ -243,6 +243,9 @@ func (q Search) Selects(op *Operation, now time.Time) bool {
 		return true
 	}
 	kept := op.Detail.Kept
+	if slices.ContainsFunc(op.Detail.Candidates, func(r ResourceRef) bool { return r.ID == q.ResourceID }) {
+		return true
+	}
 	return op.Result != nil && op.Result.Resource.ID == q.ResourceID || kept != nil && kept.Result.Resource.ID == q.ResourceID
 }
 

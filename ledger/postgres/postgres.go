@@ -146,6 +146,8 @@ type Store struct {
 	// recognized is what is known of timelines.
 	recognized recognition
 	stats      counters
+	// breadth bounds searches that read the whole table.
+	breadth *ledger.Breadth
 	// life ends with Close.
 	life context.Context
 	end  context.CancelFunc
@@ -201,7 +203,7 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	}
 	cfg.ConnConfig.OnNotice = noteWarning
 	cfg.ConnConfig.Tracer = opts.Tracer
-	s := &Store{opts: opts, alone: make(chan struct{}, max(1, cfg.MaxConns/2)), recent: recent.New(remembered)}
+	s := &Store{opts: opts, alone: make(chan struct{}, max(1, cfg.MaxConns/2)), recent: recent.New(remembered), breadth: ledger.NewBreadth()}
 	cfg.AfterConnect = s.connected
 	if s.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return nil, errors.New("postgres: the pool's settings are wrong")

@@ -149,6 +149,12 @@ func (s *Store) Search(ctx context.Context, q ledger.Search) (ledger.Found, erro
 	if !isText(string(q.Tool)+string(q.Scope)+string(q.Task)+string(q.Custodian)) || q.DownstreamKey != "" && !downstream(q.DownstreamKey).Valid {
 		q = ledger.Search{Limit: q.Limit} // it fits nothing
 	}
+	leave := func(bool) {}
+	if sourceOf(q) == everywhere {
+		if leave, err = s.breadth.Enter(ctx, time.Now); err != nil {
+			return ledger.Found{}, err
+		}
+	}
 	found, err := q.Fill(func(after ledger.SearchPosition, limit int) (rows []ledger.FoundRow, now time.Time, err error) {
 		err = s.again(ctx, func() error {
 			rows, now, err = s.searchOnce(ctx, q, after, limit)
@@ -156,6 +162,7 @@ func (s *Store) Search(ctx context.Context, q ledger.Search) (ledger.Found, erro
 		})
 		return rows, now, err
 	})
+	leave(isCanceled(err))
 	switch {
 	case isCanceled(err):
 		return ledger.Found{}, ledger.SearchTooBroad()

@@ -3,6 +3,7 @@
 package postgres
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -80,4 +81,36 @@ func TestTamperedEvent(t *testing.T) {
 	want(1, false)
 	run(fmt.Sprintf("UPDATE events SET facts = 'no document', actor = 'x' WHERE operation_id = '%s' AND sequence = 1", id))
 	want(0, false)
+}
+
+// TestSearchThatNoIndexNarrows: where it took too long once, the next one is told how to narrow it before anything is read.
+func TestSearchThatNoIndexNarrows(t *testing.T) {
+	s, run := beside(t)
+	of := func(q ledger.Search) error {
+		q.Visible.Every, q.Limit = true, 10
+		_, err := s.Search(t.Context(), q)
+		return err
+	}
+	broad, narrow := ledger.Search{Tool: "tool"}, ledger.Search{Tool: "tool", Scope: "scope"}
+	if err := errors.Join(of(broad), of(narrow)); err != nil {
+		t.Fatal(err)
+	}
+	k := ledger.Key{Scope: "scope", Tool: "tool", Task: "task", Key: "k"}
+	if err := s.Update(t.Context(), ledger.ReadSet{ID: k.Hash().OperationID()}, func(v ledger.View) (ledger.Change, error) { return claimed(t, k, v), nil }); err != nil {
+		t.Fatal(err)
+	}
+	run("ALTER TABLE operations RENAME TO all_operations")
+	run("CREATE VIEW operations AS SELECT o.* FROM all_operations AS o, pg_sleep(60)")
+	if err := of(broad); !errors.Is(err, ledger.ErrValidation) {
+		t.Fatalf("one that took too long: %v", err)
+	}
+	run("DROP VIEW operations")
+	run("ALTER TABLE all_operations RENAME TO operations")
+	var refused *ledger.Refusal
+	if err := of(broad); !errors.As(err, &refused) || len(refused.Violations) != 1 || refused.Violations[0].Field != "scope" {
+		t.Errorf("after one that took too long: %v", err)
+	}
+	if err := of(narrow); err != nil {
+		t.Errorf("one that an index narrows: %v", err)
+	}
 }

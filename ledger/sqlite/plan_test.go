@@ -3,10 +3,15 @@
 package sqlite
 
 import (
+	"context"
+	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/opsledger/opsledger/ledger"
 )
 
 // TestPlans looks at what the statements read: each by an index of its own. SQLite plans without looking at the rows.
@@ -58,5 +63,46 @@ func TestPlans(t *testing.T) {
 				t.Errorf("does not read by %s:\n%s", tt.index, strings.Join(plan, "\n"))
 			}
 		})
+	}
+}
+
+// TestSearchThatNoIndexNarrows: where it took too long once, the next one is told how to narrow it before anything is read; who gives up early counts for nobody.
+func TestSearchThatNoIndexNarrows(t *testing.T) {
+	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "ledger.db"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	if err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	of := func(q ledger.Search) error {
+		q.Visible.Every, q.Limit = true, 10
+		_, err := s.Search(t.Context(), q)
+		return err
+	}
+	broad, narrow := ledger.Search{Tool: "tool"}, ledger.Search{Tool: "tool", Scope: "scope"}
+	if err := errors.Join(of(broad), of(narrow)); err != nil {
+		t.Fatal(err)
+	}
+	hasty, end := context.WithTimeout(t.Context(), time.Nanosecond)
+	defer end()
+	if _, err := s.Search(hasty, broad); err == nil {
+		t.Fatal("it took no time")
+	}
+	if err := of(broad); err != nil {
+		t.Fatalf("after a caller that did not wait: %v", err)
+	}
+	SetBound(s, time.Nanosecond)
+	if err := of(broad); !errors.Is(err, ledger.ErrValidation) {
+		t.Fatalf("one that took too long: %v", err)
+	}
+	SetBound(s, callBound)
+	var refused *ledger.Refusal
+	if err := of(broad); !errors.As(err, &refused) || len(refused.Violations) != 1 || refused.Violations[0].Field != "scope" {
+		t.Errorf("after one that took too long: %v", err)
+	}
+	if err := of(narrow); err != nil {
+		t.Errorf("one that an index narrows: %v", err)
 	}
 }

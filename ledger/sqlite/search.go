@@ -98,20 +98,28 @@ const selectCheckable = `SELECT id FROM operations INDEXED BY operations_unknown
 	ORDER BY update_time, id LIMIT ?`
 
 // Search reads a page, and further rows where what was read is not what is sought for.
-func (s *Store) Search(ctx context.Context, q ledger.Search) (ledger.Found, error) {
-	ctx, done, err := s.enter(ctx)
+func (s *Store) Search(caller context.Context, q ledger.Search) (ledger.Found, error) {
+	ctx, done, err := s.enter(caller)
 	if err != nil {
 		return ledger.Found{}, err
 	}
 	defer done()
-	sql := searchSQL(sourceOf(q), q.Order)
+	from, leave := sourceOf(q), func(bool) {}
+	if from == everywhere {
+		if leave, err = s.breadth.Enter(ctx, time.Now); err != nil {
+			return ledger.Found{}, err
+		}
+	}
+	sql := searchSQL(from, q.Order)
 	found, err := q.Fill(func(after ledger.SearchPosition, limit int) ([]ledger.FoundRow, time.Time, error) {
 		now := s.now()
 		rows, err := read(ctx, s, scanFound, sql, searchArgs(q, after, limit)...)
 		return rows, now, err
 	})
+	tooLong := err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded)
+	leave(tooLong && caller.Err() == nil)
 	switch {
-	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
+	case tooLong:
 		return ledger.Found{}, ledger.SearchTooBroad()
 	case err != nil:
 		return ledger.Found{}, readError("search", err)

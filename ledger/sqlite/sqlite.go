@@ -85,6 +85,8 @@ type Store struct {
 	writers driver.Connector
 
 	stats counters
+	// breadth bounds searches that read the whole table.
+	breadth *ledger.Breadth
 
 	// life ends with Close.
 	life context.Context
@@ -105,7 +107,7 @@ func Open(ctx context.Context, path string, opts Options) (*Store, error) {
 	opts.Batch = orElse(opts.Batch, 256)
 	opts.Queue = orElse(opts.Queue, 4096)
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	s := &Store{path: path, opts: opts, bound: callBound, life: life, end: end}
+	s := &Store{path: path, opts: opts, bound: callBound, life: life, end: end, breadth: ledger.NewBreadth()}
 	s.recent = recent.New(remembered)
 	s.queue = coalesce.New(coalesce.Options{Batch: opts.Batch, Queue: opts.Queue, Batches: 1}, s.run)
 	readers, err := connector(path, "query_only(1)")

@@ -113,7 +113,10 @@ func testSearch(t *testing.T, d Data) {
 	running := next("running", func(o *ledger.Operation, now time.Time) { *o = granted(*o, "c", now); o.Tool = "charge" })
 	next("unknown", func(o *ledger.Operation, now time.Time) { o.State, o.NextCheckTime = ledger.Unknown, now })
 	next("queued", queued(ledger.NoMethod))
-	next("gave up", queued(ledger.GaveUp))
+	next("gave up", func(o *ledger.Operation, now time.Time) {
+		queued(ledger.GaveUp)(o, now)
+		o.Detail.Candidates = []ledger.ResourceRef{{ID: "T-5"}, {ID: "T-6"}}
+	})
 	next("held", held("ops-a"))
 	next("held too", held("ops-b"))
 	next("done", completed(`T-1 "<&>`+"\u2028é"))
@@ -187,6 +190,7 @@ func testSearch(t *testing.T, d Data) {
 		"no downstream key":            {ledger.Search{DownstreamKey: "no downstream key"}, []string{}},
 		"a resource":                   {ledger.Search{ResourceID: "T-2"}, []string{"done too", "kept"}},
 		"a resource of odd characters": {ledger.Search{ResourceID: `T-1 "<&>` + "\u2028é"}, []string{"done"}},
+		"one that may be the effect":   {ledger.Search{ResourceID: "T-6"}, []string{"gave up"}},
 		"a part of a resource":         {ledger.Search{ResourceID: "T-"}, []string{}},
 		"attention":                    {ledger.Search{NeedsAttention: &yes}, []string{"contradicted"}},
 		"no attention":                 {ledger.Search{NeedsAttention: &no, States: []ledger.State{ledger.Completed}}, []string{"done", "done too", "named elsewhere"}},
