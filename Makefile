@@ -28,7 +28,7 @@ help: ## show this list
 
 .PHONY: run
 run: ## start the development ledger (SQLite, an authority of its own, loopback only)
-	go run ./cmd/ledgerd dev
+	@trap 'exit 0' INT; go run ./cmd/ledgerd dev # who ends it with Ctrl-C has seen no error
 
 .PHONY: demo
 demo: ## watch the ledger prevent a duplicate: a temporary directory, free ports, nothing left behind

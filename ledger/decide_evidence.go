@@ -3,7 +3,9 @@
 package ledger
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/opsledger/opsledger/guard"
@@ -108,6 +110,7 @@ func (d *decision) reconcile(r Reconcile) (Answer, error) {
 	if ev.Source != "" {
 		facts["source"] = ev.Source
 	}
+	ev.shown(facts)
 	if ev.Finding == FoundResource {
 		return d.found(ev, facts), nil
 	}
@@ -145,6 +148,19 @@ func (d *decision) reconcile(r Reconcile) (Answer, error) {
 	}
 	d.decided(EventEvidence, facts)
 	return Answer{Disposition: Applied}, nil
+}
+
+// shown adds what people want to know of evidence that settled nothing: categories, and what may be the effect. The row forgets its candidates.
+func (ev Evidence) shown(facts map[string]string) {
+	names := make([]string, len(ev.Candidates))
+	for i, c := range ev.Candidates {
+		names[i] = cmp.Or(c.ID, c.URI)
+	}
+	for name, list := range map[string][]string{"different": ev.Different, "missing": ev.Missing, "candidates": names} {
+		if len(list) > 0 {
+			facts[name] = strings.Join(list, ",")
+		}
+	}
 }
 
 // aside keeps a finding that moves nothing. What it says to have seen at the target counts all the same, and is never dropped.

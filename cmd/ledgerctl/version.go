@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"runtime/debug"
@@ -17,6 +18,9 @@ type build struct {
 	Built   string `json:"built,omitempty"`
 	Go      string `json:"go"`
 }
+
+// unstamped stands for what the Go tool has not written down, as in go run.
+const unstamped = "unknown"
 
 func thisBuild() build {
 	info, ok := debug.ReadBuildInfo()
@@ -46,7 +50,7 @@ func versionCommand() *cobra.Command {
 			b := thisBuild()
 			switch output {
 			case "text":
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "ledgerctl %s\ncommit  %s\nbuilt   %s\ngo      %s\n", b.Version, b.Commit, b.Built, b.Go)
+				_, err := fmt.Fprintf(cmd.OutOrStdout(), "ledgerctl %s\ncommit  %s\nbuilt   %s\ngo      %s\n", b.Version, cmp.Or(b.Commit, unstamped), cmp.Or(b.Built, unstamped), b.Go)
 				return err
 			case "json":
 				return json.NewEncoder(cmd.OutOrStdout()).Encode(b)

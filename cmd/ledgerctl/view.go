@@ -139,12 +139,21 @@ func settles(v *pb.GetOperationResponse, now time.Time) string {
 	return when(t, now) + ": a search that finds nothing counts"
 }
 
+// overdue is how long what is due may wait while all is well.
+const overdue = 15 * time.Second
+
 func checks(op *pb.Operation, now time.Time) string {
 	text := fmt.Sprintf("%d answered", op.GetChecks())
 	if f := op.GetLastFinding(); f != 0 {
 		text += ", the last " + word(f)
 	}
-	if t := op.GetNextCheckTime(); t != nil {
+	switch t := op.GetNextCheckTime(); {
+	case t == nil:
+	case now.Sub(t.AsTime()) > overdue:
+		text += "; the next is due since " + when(t, now) + ": its target is left alone (ledgerctl tool list), others wait, or nobody asks"
+	case !t.AsTime().After(now):
+		text += "; the next is due now"
+	default:
 		text += "; the next " + when(t, now)
 	}
 	return text
@@ -234,9 +243,14 @@ func writeEvents(b *strings.Builder, events []*pb.Event, indent string) {
 			fmt.Fprintf(b, "  by %s %s", strings.ToLower(word(e.GetActorKind())), plain(e.GetActor()))
 		}
 		for _, name := range slices.Sorted(maps.Keys(e.GetFacts())) {
-			if name != "command" && name != "content" { // for the chain
-				fmt.Fprintf(b, "  %s=%s", plain(name), cut(e.GetFacts()[name], 80))
+			most := 80
+			switch name {
+			case "command", "content": // for the chain
+				continue
+			case "candidates": // what people are to look at
+				most = 4096
 			}
+			fmt.Fprintf(b, "  %s=%s", plain(name), cut(e.GetFacts()[name], most))
 		}
 		b.WriteString("\n")
 		if e.GetNote() != "" {
