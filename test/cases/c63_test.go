@@ -414,10 +414,14 @@ func (j *job) operationID() string {
 
 // serviceOf is the target's service that a tool acts on.
 func serviceOf(tool string) target.Service {
-	if tool == "mail.send" {
+	switch tool {
+	case "mail.send":
 		return target.Messages
+	case "ticket.create":
+		return target.Tickets
+	default:
+		return target.Payments
 	}
-	return target.Payments
 }
 
 // count judges the target's account at the end and writes it down.
