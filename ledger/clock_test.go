@@ -38,10 +38,10 @@ func TestAClockNoticesJumps(t *testing.T) {
 		readings []reading
 		want     []time.Duration
 	}{
-		"a clock that goes right":                         {[]reading{at(0, 0), at(5*s, 0), at(3600*s, 0)}, nil},
-		"set forward":                                     {[]reading{at(0, 0), at(5*s, 600*s), at(10*s, 600*s)}, []time.Duration{600 * s}},
-		"set back":                                        {[]reading{at(0, 0), at(5*s, -600*s), at(10*s, -600*s)}, []time.Duration{-600 * s}},
-		"set, and set right again":                        {[]reading{at(0, 0), at(5*s, 600*s), at(10*s, 0)}, []time.Duration{600 * s, -600 * s}},
+		"a clock that goes right":  {[]reading{at(0, 0), at(5*s, 0), at(3600*s, 0)}, nil},
+		"set forward":              {[]reading{at(0, 0), at(5*s, 600*s), at(10*s, 600*s)}, []time.Duration{600 * s}},
+		"set back":                 {[]reading{at(0, 0), at(5*s, -600*s), at(10*s, -600*s)}, []time.Duration{-600 * s}},
+		"set, and set right again": {[]reading{at(0, 0), at(5*s, 600*s), at(10*s, 0)}, []time.Duration{600 * s, -600 * s}},
 		"a leap second, and a time server's step":         {[]reading{at(0, 0), at(5*s, -s), at(10*s, -s+s/2), at(15*s, 0)}, nil},
 		"small steps, until they are a large one":         {[]reading{at(0, 0), at(5*s, s), at(10*s, 2*s), at(15*s, 3*s), at(20*s, 4*s)}, []time.Duration{3*s - 15*time.Millisecond}},
 		"slewed by what a kernel slews at most for a day": {every(5*s, 24*720, func(i int) time.Duration { return time.Duration(i) * 2500 * time.Microsecond }), nil},

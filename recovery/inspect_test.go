@@ -359,15 +359,18 @@ func TestALookThatFailsIsTheTargetsFailure(t *testing.T) {
 		want  func(Standing) bool
 	}{
 		"it is down": {
-			Look{Cause: ledger.QueryUnavailable, Why: "it can't be reached"}, failuresInARow,
+			Look{Cause: ledger.QueryUnavailable, Why: "it can't be reached"},
+			failuresInARow,
 			func(s Standing) bool { return s.Breaker == BreakerOpen && s.Failures == failuresInARow },
 		},
 		"it throttles": {
-			Look{Cause: ledger.QueryThrottled, RetryAfter: 100 * time.Hour, Why: "it wants to be asked later"}, 1,
+			Look{Cause: ledger.QueryThrottled, RetryAfter: 100 * time.Hour, Why: "it wants to be asked later"},
+			1,
 			func(s Standing) bool { return s.Breaker == BreakerOpen && !s.LeftUntil.IsZero() },
 		},
 		"it lets nobody ask": {
-			Look{Cause: ledger.QueryNotAuthorized, Why: "a header can't be read"}, 10,
+			Look{Cause: ledger.QueryNotAuthorized, Why: "a header can't be read"},
+			10,
 			func(s Standing) bool { return s == Standing{} },
 		},
 	} {
