@@ -270,6 +270,43 @@ func (c *cluster) wantRecovered(t *testing.T, w *worker, f *fates, last uint64) 
 	c.ft.wantAccount(t, repeat.service, repeat.grant.GetDownstreamKey(), 1, 1)
 }
 
+// TestTheNextServersClockIsBehind: the server that takes over has a clock that is ten minutes behind, and is set right later. What was decided on before the loss
+// is not taken for what was decided after it: it is known from who saw the clock before, and else from the last commit that arrived.
+func TestTheNextServersClockIsBehind(t *testing.T) {
+	for name, stops := range map[string]bool{"who saw the clock runs on": false, "nobody saw the clock": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newClusterBy(t, pgtest.Options{Durable: true, Clock: true}, askedContracts, false)
+			if err := c.standby.SetClock(-10 * time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			workers := c.dials(t, billing, 2)
+			workers[0].applied(t, c.granted(t, workers[0], target.Payments, true).success())
+			c.fallBehind(t)
+			var all []*lost
+			for i, service := range []target.Service{target.Tickets, target.Messages} {
+				all = append(all, c.granted(t, workers[i], service, true))
+			}
+			if stops {
+				c.stopped(t, func() { c.failOver(t) })
+			} else {
+				c.failOver(t)
+			}
+			eventually(t, "a timeline has begun", func() bool { return len(c.rows(t, "SELECT number FROM timelines")) == 2 })
+			if err := c.own.SetClock(0); err != nil {
+				t.Fatal(err)
+			}
+			workers = c.dials(t, billing, 2)
+			for i, l := range all {
+				wantOutcome(t, until(t, func() (*pb.ClaimResponse, error) { return workers[1-i].tryClaim(t, again(l.claim)) }), "UNKNOWN")
+			}
+			c.settles(t, all[0].grant.GetOperationId(), pb.State_STATE_COMPLETED, pb.Custody_CUSTODY_AUTOMATION, 0)
+			wantState(t, workers[0].view(t, all[1].grant.GetOperationId()), pb.State_STATE_UNKNOWN, pb.Custody_CUSTODY_QUEUED, pb.QueueReason_QUEUE_REASON_QUARANTINE)
+			c.wantOneEffectEach(t)
+		})
+	}
+}
+
 // TestAWorkersSuccessSurvivesTheLossOfItsGrant: a worker process has made its effect when the ledger loses the grant. It sends nothing more, and the ledger gets to know.
 func TestAWorkersSuccessSurvivesTheLossOfItsGrant(t *testing.T) {
 	patient := strings.NewReplacer("default: 2s, max: 4s, total: 4s", "default: 30s, max: 60s, total: 60s", "effect_within: 4s", "effect_within: 60s")

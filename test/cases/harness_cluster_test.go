@@ -28,7 +28,13 @@ type cluster struct {
 // newCluster starts one with a standby, for which commits wait or not. In the contracts, URL stands for the target's.
 func newCluster(t *testing.T, contracts string, synchronous bool, args ...string) *cluster {
 	t.Helper()
-	primary := pgtest.Own(t, pgtest.Options{Durable: true})
+	return newClusterBy(t, pgtest.Options{Durable: true}, contracts, synchronous, args...)
+}
+
+// newClusterBy is newCluster with options of both servers.
+func newClusterBy(t *testing.T, options pgtest.Options, contracts string, synchronous bool, args ...string) *cluster {
+	t.Helper()
+	primary := pgtest.Own(t, options)
 	standby := primary.Standby(t)
 	if synchronous {
 		if err := primary.Synchronous(t.Context(), standby); err != nil {
