@@ -165,6 +165,8 @@ type Inspect struct {
 	Actor   Actor
 	Outcome Inspection
 	Current ResourceRef
+	// Cause of an indeterminate one.
+	Cause IndeterminateCause
 	// Sequence of the operation before the target was asked: what was seen before somebody has moved it says nothing. 0: it is not said.
 	Sequence uint64
 	// Asked is the store's time before the target was asked, from which on the look grows old; zero: now.

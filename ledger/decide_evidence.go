@@ -141,8 +141,7 @@ func (d *decision) reconcile(r Reconcile) (Answer, error) {
 		d.queue(AmbiguousEvidence)
 	default:
 		facts["cause"] = ev.Cause.String()
-		asked := ev.Cause != QueryThrottled && ev.Cause != QueryUnavailable
-		d.spend(asked)
+		d.spend(ev.Cause.asked())
 		d.backOff(ev.RetryAfter)
 		d.giveUp()
 	}
@@ -353,6 +352,12 @@ func (d *decision) spend(counts bool) {
 	if det.LastFinding != Indeterminate {
 		det.Checks++
 	}
+	d.spendTime(counts)
+}
+
+// spendTime is the part of it that looks at a resource have, too.
+func (d *decision) spendTime(counts bool) {
+	det := &d.next.Detail
 	if counts && !det.LastAnswer.IsZero() {
 		det.BudgetSpent += min(d.now.Sub(det.LastAnswer), d.c.MaxInterval)
 	}
@@ -390,12 +395,18 @@ func (d *decision) inspect(i Inspect) (Answer, error) {
 	if outcome == InspectUnchanged && !d.open(fresh, asked) { // it may have been changed since
 		outcome = InspectIndeterminate
 	}
+	if outcome == InspectIndeterminate {
+		d.spendTime(i.Cause.asked())
+		if n.Detail.BudgetSpent >= d.c.GiveUpAfter { // its version can't be known
+			outcome = InspectNoVersion
+		}
+	}
 	switch outcome {
 	case InspectUnchanged:
 		current := i.Current
 		n.Detail.Precondition = &current
 		n.Detail.ClearedUntil = fresh
-		n.Detail.Retries = 0
+		n.Detail.Retries, n.Detail.BudgetSpent, n.Detail.LastAnswer = 0, 0, time.Time{}
 		n.NextCheckTime = n.Detail.ClearedUntil // unclaimed until then: looked at again
 		d.record(EventCleared, true, nil, "")
 	case InspectIndeterminate:

@@ -56,7 +56,7 @@ func (s *script) parse(w *scriptLine, on string) ledger.Command {
 		return s.evidence(w)
 	case "inspect":
 		current := ledger.ResourceRef{Type: "charge", ID: w.text("resource", "ch_1"), Version: w.text("version", "1")}
-		return ledger.Inspect{Actor: scriptLoop, Outcome: scriptInspections[w.first()], Current: current}
+		return ledger.Inspect{Actor: scriptLoop, Outcome: scriptInspections[w.first()], Current: current, Cause: enum(w, "cause", ledger.QueryTimeout, ledger.QueryNotUnderstood)}
 	case "regrant":
 		return ledger.Regrant{Actor: scriptLoop}
 	case "give-up":

@@ -187,6 +187,9 @@ const (
 	QueryNotUnderstood IndeterminateCause = 5
 )
 
+// asked reports whether the target could be asked: only then does it count that it has not told.
+func (c IndeterminateCause) asked() bool { return c != QueryThrottled && c != QueryUnavailable }
+
 func (c IndeterminateCause) String() string {
 	return name(c, "", "TIMEOUT", "UNAVAILABLE", "THROTTLED", "NOT_AUTHORIZED", "NOT_UNDERSTOOD")
 }

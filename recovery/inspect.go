@@ -73,7 +73,7 @@ func (l *Loop) inspect(ctx context.Context, d *Done, found ledger.Answer) {
 		}
 		back(look.means())
 		l.lookTold(original.Tool, *d, look)
-		finding.Outcome, finding.Current = look.Outcome, look.Current
+		finding.Outcome, finding.Current, finding.Cause = look.Outcome, look.Current, look.Cause
 	}
 	l.do(ctx, d, "", func(*ledger.Operation, ledger.Contract) (ledger.Command, error) { return finding, nil })
 }
