@@ -117,6 +117,9 @@ func (d *decision) claimReceived(c Claim, who who) (Answer, error) {
 	if wait, err := d.guards(n.Detail.DistinctFrom); err != nil || wait.Reason != 0 {
 		return Answer{Outcome: OutcomeBlocked, Wait: wait}, err
 	}
+	if alike := d.lookAlikes(); d.wasQuarantined() && len(without(alike, n.Detail.DistinctFrom)) > 0 {
+		return Answer{}, &Refusal{Err: ErrDuplicateIntent, Other: alike}
+	}
 	d.grant(c)
 	d.decided(EventGranted, grantFacts(c))
 	return d.granted(false), nil
@@ -202,6 +205,10 @@ func (d *decision) quarantined() bool {
 	w := d.rel.Watermark
 	return !w.At.IsZero() && !d.over(w.At.Add(d.c.RetryWindow), w.At)
 }
+
+// wasQuarantined: nobody was granted it before a quarantine that is known of, nor since. Where it was inserted behind the watermark nobody has asked yet what looks
+// like it.
+func (d *decision) wasQuarantined() bool { return d.next.Attempts == 0 && !d.next.FirstStart.IsZero() }
 
 func (d *decision) quarantine(since time.Time) {
 	n := &d.next

@@ -54,11 +54,11 @@ func (d *decision) wanted(yield func(UniqueSlot, *Operation) bool) {
 	}
 }
 
-// lookAlikes are the operations that hold a slot that the claim of a new key asks for.
+// lookAlikes are the other operations that hold a slot that a claim asks for.
 func (d *decision) lookAlikes() []OperationID {
 	var ids []OperationID
 	for u, owner := range d.wanted {
-		if owner != nil && d.holds(owner, u) && !slices.Contains(ids, owner.ID) {
+		if owner != nil && owner.ID != d.next.ID && d.holds(owner, u) && !slices.Contains(ids, owner.ID) {
 			ids = append(ids, owner.ID)
 		}
 	}
