@@ -35,6 +35,8 @@ const (
 	selectSameServer = `SELECT CASE WHEN m.server_id IS NULL THEN TRUE ELSE m.server_id = (pg_control_system()).system_identifier::text
 		AND m.server_timeline = ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint END
 	FROM meta AS m WHERE m.id = 1`
+	// The same where the server does not tell which one it is.
+	selectNoServer = `SELECT server_id IS NULL FROM meta WHERE id = 1`
 	selectBegun    = `SELECT max(begin_time) FROM timelines WHERE number = $1`
 	insertTimeline = `INSERT INTO timelines (` + timelineColumns + `, server_id, server_timeline) VALUES ($1, $2, $3, $4, $5, $6)`
 )

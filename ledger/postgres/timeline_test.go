@@ -221,21 +221,24 @@ func TestDecisionOfBeforeIsTakenAnew(t *testing.T) {
 	}
 }
 
+// inTx puts a row in a transaction of the caller, on a connection that nobody has recognized.
+func (d data) inTx(t *testing.T) error {
+	t.Helper()
+	conn := d.connect(t)
+	defer func() { _ = conn.Close(t.Context()) }()
+	return pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
+		return postgres.InTx(tx).Update(t.Context(), reads(key("in a transaction")), put(key("in a transaction"), ""))
+	})
+}
+
 // TestInTxRefusesAnotherServer: nobody has recognized the connections of a team's own pool.
 func TestInTxRefusesAnotherServer(t *testing.T) {
 	d := harness{}.New(t).(data)
 	d.elsewhere(t, "server_timeline = server_timeline + 1")
-	inTx := func() error {
-		conn := d.connect(t)
-		defer func() { _ = conn.Close(t.Context()) }()
-		return pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
-			return postgres.InTx(tx).Update(t.Context(), reads(key("k")), put(key("k"), ""))
-		})
-	}
-	if err := inTx(); !errors.Is(err, ledger.ErrStoreUnavailable) || !strings.Contains(err.Error(), "another one") {
+	if err := d.inTx(t); !errors.Is(err, ledger.ErrStoreUnavailable) || !strings.Contains(err.Error(), "another one") {
 		t.Errorf("got %v, want ErrStoreUnavailable that says why", err)
 	}
-	if err := errors.Join(d.open(t, postgres.Options{}).Ready(t.Context()), inTx()); err != nil {
+	if err := errors.Join(d.open(t, postgres.Options{}).Ready(t.Context()), d.inTx(t)); err != nil {
 		t.Errorf("once a store has been there: %v", err)
 	}
 }
@@ -257,6 +260,9 @@ func TestServerThatDoesNotTell(t *testing.T) {
 	super.elsewhere(t, "paused = paused")
 	if v := seen(t, s, "absent"); v.Timeline != 1 {
 		t.Errorf("timeline %d: nothing was lost", v.Timeline)
+	}
+	if err := d.inTx(t); err != nil {
+		t.Errorf("in a transaction of the caller: %v", err)
 	}
 	super.execute(t, "DELETE FROM operations")
 	super.elsewhere(t, "paused = paused")

@@ -113,6 +113,12 @@ func (t *TxStore) read(ctx context.Context, reads ledger.ReadSet) (ledger.View, 
 	var locked int64
 	var commits string
 	var same bool
+	sameServer := selectSameServer
+	if tells, err := t.tells(ctx); err != nil {
+		return ledger.View{}, time.Time{}, err
+	} else if !tells {
+		sameServer = selectNoServer
+	}
 	b := &pgx.Batch{}
 	b.Queue(savepoint)
 	b.Queue(lockRow, id(reads.ID)).Exec(func(tag pgconn.CommandTag) error {
@@ -120,7 +126,7 @@ func (t *TxStore) read(ctx context.Context, reads ledger.ReadSet) (ledger.View, 
 		return nil
 	})
 	b.Queue(selectCommit).QueryRow(func(row pgx.Row) error { return row.Scan(&commits) })
-	b.Queue(selectSameServer).QueryRow(func(row pgx.Row) error { return row.Scan(&same) })
+	b.Queue(sameServer).QueryRow(func(row pgx.Row) error { return row.Scan(&same) })
 	g := gather(b, []ledger.ReadSet{reads}, t.clock)
 	if err := t.tx.SendBatch(ctx, b).Close(); err != nil {
 		return ledger.View{}, time.Time{}, err
@@ -137,6 +143,26 @@ func (t *TxStore) read(ctx context.Context, reads ledger.ReadSet) (ledger.View, 
 		return ledger.View{}, time.Time{}, errRace
 	}
 	return view, g.now, nil
+}
+
+// tellsOf is where a connection notes whether its server tells which one it is.
+const tellsOf = "opsledger.tells"
+
+// tells asks that once on a connection, behind a savepoint: where the server does not tell, the question would end the transaction.
+func (t *TxStore) tells(ctx context.Context) (bool, error) {
+	noted := t.tx.Conn().PgConn().CustomData()
+	if tells, ok := noted[tellsOf].(bool); ok {
+		return tells, nil
+	}
+	if _, err := t.tx.Exec(ctx, savepoint); err != nil {
+		return false, err
+	}
+	here, _, err := identify(ctx, t.tx)
+	if err = errors.Join(err, t.end(ctx, undo)); err != nil {
+		return false, err
+	}
+	noted[tellsOf] = here != server{}
+	return here != server{}, nil
 }
 
 func (t *TxStore) write(ctx context.Context, writes []write, decided time.Time) error {
