@@ -39,7 +39,7 @@ type RestoreStore interface {
 	Timelines(ctx context.Context) ([]Timeline, error)
 }
 
-// numbered is when the numbers of timelines are counted from.
+// numbered is when the numbers of timelines are counted from. No ledger is older.
 var numbered = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 // NextTimeline is the number of a timeline that begins now, after that one and the latest that anybody is known to have seen. It counts minutes: a
@@ -61,8 +61,11 @@ func (w Watermark) Moved(at, lostSince time.Time) Watermark {
 			lostSince = w.LostSince
 		}
 	}
-	if at.Before(lostSince) {
+	switch {
+	case at.Before(lostSince):
 		lostSince = at
+	case lostSince.Before(numbered): // no time at all would say that nothing was lost
+		lostSince = numbered
 	}
 	return Watermark{At: at, LostSince: lostSince}
 }

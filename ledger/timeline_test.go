@@ -38,6 +38,7 @@ func TestWatermarkMoves(t *testing.T) {
 		"more is lost":                    {first, at.Add(time.Hour), at.Add(-2 * time.Hour), Watermark{at.Add(time.Hour), at.Add(-2 * time.Hour)}},
 		"a clock that was set back":       {first, at.Add(-time.Hour), at.Add(-2 * time.Hour), Watermark{at, at.Add(-2 * time.Hour)}},
 		"the clock before was ahead":      {Watermark{}, at, at.Add(time.Hour), Watermark{at, at}},
+		"earlier than any ledger":         {Watermark{}, at, time.Time{}, Watermark{at, numbered}},
 		"long ago: nobody tries it again": {first, at.Add(watermarkMemory), at.Add(watermarkMemory - time.Hour), Watermark{at.Add(watermarkMemory), at.Add(watermarkMemory - time.Hour)}},
 	} {
 		if got := c.from.Moved(c.at, c.lostSince); got != c.want {
