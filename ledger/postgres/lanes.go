@@ -228,7 +228,7 @@ func apart[C any](calls []C, run func([]C)) {
 // transact makes all writes in one transaction and one round trip. It returns the ids of those that have not lost their race. The error
 // is errUnseen where the transaction may have been committed, ErrStoreUnavailable where it was but is not durable; else it was not.
 func (s *Store) transact(ctx context.Context, conn *pgxpool.Conn, writes []write) (map[ledger.OperationID]bool, error) {
-	if !madeIn(conn.Conn(), writes) {
+	if !s.madeIn(conn.Conn(), writes) {
 		return nil, errRace // also for those that were not: it happens once in a failover
 	}
 	apply, fault := true, error(nil)

@@ -205,6 +205,7 @@ func Open(ctx context.Context, dsn string, opts Options) (*Store, error) {
 	cfg.ConnConfig.Tracer = opts.Tracer
 	s := &Store{opts: opts, alone: make(chan struct{}, max(1, cfg.MaxConns/2)), recent: recent.New(remembered), breadth: ledger.NewBreadth()}
 	cfg.AfterConnect = s.connected
+	cfg.PrepareConn = func(_ context.Context, conn *pgx.Conn) (bool, error) { return s.upToDate(conn), nil }
 	if s.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return nil, errors.New("postgres: the pool's settings are wrong")
 	}

@@ -43,15 +43,21 @@ type witness struct {
 	tool     ledger.Tool
 	sequence uint64
 	hash     [32]byte
-	time     time.Time
+	// time is from when on it may be forgotten.
+	time time.Time
 	// timeline that it was decided in; 0: there was no change yet.
 	timeline uint32
 }
 
 func (r *recognition) acknowledged(o *ledger.Operation, timeline uint32) {
+	at := o.UpdateTime
+	if o.State.Final() { // by that it is forgotten, whatever was noted since
+		at = o.FinalTime
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.witness = witness{o.ID, o.Tool, o.Sequence, o.LastHash, o.UpdateTime, timeline}
+	r.latest = max(r.latest, timeline)
+	r.witness = witness{o.ID, o.Tool, o.Sequence, o.LastHash, at, timeline}
 }
 
 func (r *recognition) known() (latest uint32, w witness) {
@@ -77,10 +83,18 @@ func (r *recognition) saw(timeline uint32) {
 // timelineOf is where a connection notes which timeline it was made in.
 const timelineOf = "opsledger.timeline"
 
-// madeIn reports whether writes may be made on a connection: none that was decided before a failover, on what another server had.
-func madeIn(conn *pgx.Conn, writes []write) bool {
+// upToDate reports whether a connection is of the latest timeline that this process has seen. One of before may be to the primary of before, which
+// somebody has forgotten to stop.
+func (s *Store) upToDate(conn *pgx.Conn) bool {
 	of, noted := conn.PgConn().CustomData()[timelineOf].(uint32)
-	return !noted || !slices.ContainsFunc(writes, func(w write) bool { return w.timeline < of })
+	latest, _ := s.recognized.known()
+	return !noted || of >= latest
+}
+
+// madeIn reports whether writes may be made on a connection: none that was decided before a failover, on what another server had.
+func (s *Store) madeIn(conn *pgx.Conn, writes []write) bool {
+	of, noted := conn.PgConn().CustomData()[timelineOf].(uint32)
+	return s.upToDate(conn) && (!noted || !slices.ContainsFunc(writes, func(w write) bool { return w.timeline < of }))
 }
 
 // The reasons why a new connection is not used.
@@ -93,9 +107,15 @@ var (
 		"or was restored, which ledgerd restored has to be told", ledger.ErrStoreUnavailable)
 )
 
-// connected tells of a new connection that is not used.
+// connected tells of a new connection that is not used. To be asked who it is belongs to the time that a connection may take to be made. What the server
+// answers is of no call that waits for the connection.
 func (s *Store) connected(ctx context.Context, conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, conn.Config().ConnectTimeout)
+	defer cancel()
 	err := s.recognize(ctx, conn)
+	if errors.As(err, new(*pgconn.PgError)) {
+		err = unavailable("recognize the server", err)
+	}
 	if s.opts.OnRefused != nil && errors.Is(err, ledger.ErrStoreUnavailable) {
 		s.opts.OnRefused(err)
 	}

@@ -91,7 +91,9 @@ func (s *Store) follow(ctx context.Context, conn *pgx.Conn, seen remembers, here
 		at := latest(next.BeginTime, left, clock(s.opts.Now).now(s.seen.elapsed()))
 		return s.after(m, at, ledger.LostSince(since), cause)
 	})
-	if err == nil && cause != "" && s.opts.OnTimeline != nil {
+	// It has begun also where no standby has it yet, and may have where the answer was lost: the next connection finds nothing to tell.
+	begun := err == nil || errors.Is(err, ledger.ErrStoreUnavailable) || errors.Is(err, errUnseen)
+	if begun && cause != "" && s.opts.OnTimeline != nil {
 		s.opts.OnTimeline(next)
 	}
 	return next.Number, err

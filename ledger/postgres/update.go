@@ -297,7 +297,7 @@ func (u *update) byItself(writes []write) (outcome, error) {
 		}
 		b = &pgx.Batch{}
 	}
-	if !madeIn(conn.Conn(), writes) {
+	if !u.store.madeIn(conn.Conn(), writes) {
 		return lost, nil
 	}
 	if err := sendWrites(u.ctx, counted{u.store, conn}, b, writes); err != nil {
