@@ -295,7 +295,7 @@ func (d *decision) absent(ev Evidence) {
 	case d.repeatsWhenAbsent():
 		n.MayHaveApplied = false
 		n.Detail.SeenThere = false // the target's last word
-		d.free(time.Time{})
+		d.freeAlone()
 	default:
 		d.queue(RepeatNotAllowed)
 	}
@@ -446,7 +446,7 @@ func (d *decision) regrant() (Answer, error) {
 		kind, facts = EventQueued, d.queueFacts()
 	case d.mayRepeat(true):
 		n.MayHaveApplied = true
-		d.free(time.Time{})
+		d.freeAlone()
 	case d.terms.Effect == Idempotent && !d.over(d.settleTime(), n.sentSince()):
 		n.NextCheckTime = d.settlesAt()
 		kind = EventCheckRequested

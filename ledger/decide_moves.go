@@ -50,6 +50,14 @@ func (d *decision) free(notBefore time.Time) {
 	}
 }
 
+// freeAlone makes it claimable, or leaves it to a person while another one that it would repeat, or that undoes the same, may be lost.
+func (d *decision) freeAlone() {
+	d.free(time.Time{})
+	if d.rivalMayBeLost() {
+		d.queue(Quarantine)
+	}
+}
+
 // queue hands it to people. It ends the check.
 func (d *decision) queue(reason QueueReason) {
 	n := &d.next

@@ -93,3 +93,16 @@ func (d *decision) ownerMayBeLost() bool {
 	}
 	return false
 }
+
+// rivalMayBeLost is for a key that was inserted behind the watermark what claimNew asks of others: whether a compensation of the same original, or the owner of a
+// slot, may have been lost with it.
+func (d *decision) rivalMayBeLost() bool {
+	if !d.wasQuarantined() || d.terms.Effect == Read {
+		return false
+	}
+	if !d.next.Compensates.IsZero() && !d.c.RequireUnchanged && d.quarantined() {
+		return true
+	}
+	at := d.rel.Watermark.At
+	return !at.IsZero() && slices.ContainsFunc(d.c.Unique, func(u UniqueRule) bool { return !d.over(at.Add(u.Within), at) })
+}
