@@ -102,7 +102,7 @@ func (p program) dev(ctx context.Context, c Config) error {
 	}
 	c.Migrations = "apply"
 	path := filepath.Join(dir, devStore)
-	if with.store, err = prepareStore(ctx, location{path: path}, c, log, told.traces); err != nil {
+	if with.store, err = prepareStore(ctx, location{path: path}, c, log, told); err != nil {
 		return err
 	}
 	var noted devNote

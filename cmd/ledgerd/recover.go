@@ -141,7 +141,7 @@ func (p program) recover(ctx context.Context, c Config, secrets map[string]strin
 		}
 		with.material, with.reloaders = material, append(with.reloaders, material)
 	}
-	if with.store, err = prepareStore(ctx, at, c, log, told.traces); err != nil {
+	if with.store, err = prepareStore(ctx, at, c, log, told); err != nil {
 		return err
 	}
 	if err := ring.join(ctx, with.store); err != nil {

@@ -31,10 +31,20 @@ func (p program) restoredCommand() *cobra.Command {
 		if err != nil {
 			return usageError{errors.New("--lost-since must be the time of the last commit that was kept, such as 2026-11-30T02:00:00Z; if it is not known, an earlier one")}
 		}
+		if err := oneServer(c); err != nil {
+			return err
+		}
 		return p.onStore(cmd.Context(), c, func(ctx context.Context, store database) error {
+			_, now, err := store.List(ctx, ledger.Listing{Limit: 1})
+			if err != nil {
+				return ruleError("store", err.Error())
+			}
+			if off := now.Sub(p.now()); off.Abs() > clocksApart {
+				return ruleError("store", fmt.Sprintf("its clock shows %s, which is %s off this host's: a wrong clock makes a wrong quarantine; set it right first", now.Format(time.RFC3339), off.Round(time.Second)))
+			}
 			t, err := store.Restored(ctx, since)
 			if errors.Is(err, ledger.ErrValidation) {
-				return usageError{errors.New("--lost-since must not lie ahead of the store's clock")}
+				return usageError{fmt.Errorf("--lost-since must not lie ahead of the store's clock, which shows %s", now.Format(time.RFC3339))}
 			}
 			if err != nil {
 				return ruleError("store", err.Error())
@@ -43,8 +53,29 @@ func (p program) restoredCommand() *cobra.Command {
 			return err
 		})
 	}, "store", "store-tls")
-	restored.Flags().StringVar(&lostSince, "lost-since", "", "from when on commits may be lost: the time of the backup, in RFC 3339 (required)")
+	restored.Flags().StringVar(&lostSince, "lost-since", "", "from when on commits may be lost: the time of the last commit that was kept, or of the backup, in RFC 3339; if it is not known, an earlier one (required)")
 	return restored
+}
+
+// clocksApart is by how much the store's clock and this host's may differ where a person sets a time by one of them.
+const clocksApart = time.Minute
+
+// oneServer refuses a store of which several servers are named: what is said must be said to the one that was restored.
+func oneServer(c Config) error {
+	at, err := locate(c.Store)
+	if err != nil || at.isFile() {
+		return err
+	}
+	config, err := parseDSN(at.dsn)
+	if err != nil {
+		return err
+	}
+	for _, other := range config.Fallbacks { // also the same server, with and without TLS
+		if other.Host != config.Host || other.Port != config.Port {
+			return usageError{ruleError("store", "names several servers: name only the one that was restored")}
+		}
+	}
+	return nil
 }
 
 func (p program) timelinesCommand() *cobra.Command {

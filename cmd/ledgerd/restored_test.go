@@ -32,6 +32,12 @@ func TestRestored(t *testing.T) {
 			newKey(t, client, "before")
 			file := []string{"--store-file", h.path("store")}
 			since := time.Now().Add(-time.Hour).UTC().Truncate(time.Second)
+			if name == "postgres" {
+				_, err := ledgerd(t, "restored", "--lost-since", since.Format(time.RFC3339), "--store", "host=127.0.0.1,127.0.0.2 user=u dbname=d", "--store-tls", "as-in-url")
+				if exitCode(err) != 2 || !strings.Contains(err.Error(), "name only the one that was restored") {
+					t.Errorf("exit code %d, %v", exitCode(err), err)
+				}
+			}
 			for rule, args := range map[string][]string{
 				"the time of the last commit": {"restored"},
 				"such as 2026-":               {"restored", "--lost-since", "yesterday"},
@@ -65,6 +71,16 @@ func TestRestored(t *testing.T) {
 			absent.Key.Task, absent.IntentTime = "task-2", timestamppb.New(since)
 			if got, err := client.Claim(call(t), absent); err != nil || got.GetUnknown() == nil {
 				t.Errorf("a key that may be lost: %v, %v", got, err)
+			}
+			r = start(t, nil, append(h.args, "--migrations", "apply")...) // beside the other one
+			if log, _ := r.log.read(); !strings.Contains(log, `"msg":"the store may have lost commits`) || !strings.Contains(log, `"cause":"restored"`) {
+				t.Errorf("a server that starts does not say so:\n%s", log)
+			}
+			off := program{stdout: &bytes.Buffer{}, stderr: &bytes.Buffer{}, now: func() time.Time { return time.Now().Add(-time.Hour) }}
+			root := off.root()
+			root.SetArgs(append([]string{"restored", "--lost-since", since.Format(time.RFC3339)}, file...))
+			if err := root.ExecuteContext(call(t)); err == nil || !strings.Contains(err.Error(), "set it right first") {
+				t.Errorf("with clocks an hour apart: %v", err)
 			}
 		})
 	}

@@ -82,7 +82,7 @@ func (p program) serve(ctx context.Context, c Config, secrets map[string]string)
 		return usageError{err}
 	}
 	defer hangUp()
-	store, err := prepareStore(ctx, at, c, log, told.traces)
+	store, err := prepareStore(ctx, at, c, log, told)
 	if err != nil {
 		return err
 	}

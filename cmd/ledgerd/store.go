@@ -110,7 +110,7 @@ const (
 )
 
 // prepareStore opens a store and brings it to, or checks for, a schema that this release works on.
-func prepareStore(ctx context.Context, at location, c Config, log *slog.Logger, traces *sdktrace.TracerProvider) (database, error) {
+func prepareStore(ctx context.Context, at location, c Config, log *slog.Logger, told *telemetry) (database, error) {
 	store, err := reachStore(ctx, at, c)
 	if err != nil {
 		return nil, err
@@ -127,6 +127,9 @@ func prepareStore(ctx context.Context, at location, c Config, log *slog.Logger, 
 	if err := store.Ready(ready); err != nil {
 		return nil, errors.Join(notReady(ready, at, err), store.Close())
 	}
+	if err := tellQuarantine(ready, store, log, time.Now()); err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
 	if at.isFile() {
 		return store, nil
 	}
@@ -139,7 +142,11 @@ func prepareStore(ctx context.Context, at location, c Config, log *slog.Logger, 
 	if err := store.Close(); err != nil {
 		return nil, err
 	}
-	return openStore(ctx, at, storeOptions{c.StoreConns, required, failovers[c.Failover], tellTimeline(log), tellRefused(log), traces})
+	w, err := told.watch(log)
+	if err != nil {
+		return nil, err
+	}
+	return openStore(ctx, at, storeOptions{c.StoreConns, required, failovers[c.Failover], w.timeline, w.connection, told.traces})
 }
 
 // reachStore opens a store that can be reached, without telemetry, and as one on which nothing is decided.

@@ -43,8 +43,8 @@ type witness struct {
 	tool     ledger.Tool
 	sequence uint64
 	hash     [32]byte
-	// time is from when on it may be forgotten.
-	time time.Time
+	// updated is when it was made, time from when on it may be forgotten.
+	updated, time time.Time
 	// timeline that it was decided in; 0: there was no change yet.
 	timeline uint32
 }
@@ -57,7 +57,10 @@ func (r *recognition) acknowledged(o *ledger.Operation, timeline uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.latest = max(r.latest, timeline)
-	r.witness = witness{o.ID, o.Tool, o.Sequence, o.LastHash, at, timeline}
+	if timeline == r.witness.timeline && o.UpdateTime.Before(r.witness.updated) {
+		return // answers came in another order than commits: the later one is the witness
+	}
+	r.witness = witness{o.ID, o.Tool, o.Sequence, o.LastHash, o.UpdateTime, at, timeline}
 }
 
 func (r *recognition) known() (latest uint32, w witness) {

@@ -173,7 +173,11 @@ func (s *Store) Restored(ctx context.Context, lostSince time.Time) (next ledger.
 		if err := ledger.CheckLostSince(lostSince, now); err != nil {
 			return ledger.Timeline{}, m.watermark, err
 		}
-		return s.after(m, latest(now, left), lostSince, ledger.CauseRestored)
+		var begun time.Time // the clock may have been another one's then
+		if err := conn.QueryRow(ctx, selectBegun, m.timeline).Scan((*stamp)(&begun)); err != nil {
+			return ledger.Timeline{}, m.watermark, err
+		}
+		return s.after(m, latest(now, left, begun), lostSince, ledger.CauseRestored)
 	})
 	var invalid *ledger.Refusal
 	switch {
