@@ -20,14 +20,14 @@ func lost(err error) bool {
 	return err != nil && reasonGiven(err) == opsledgerv1.ErrorReason_ERROR_REASON_OPERATION_NOT_FOUND
 }
 
-// restore makes a report whose grant the ledger has lost: the key is claimed once more under the grant's own claim id, so that there is a
+// reportAgain makes a report whose grant the ledger has lost: the key is claimed once more under the grant's own claim id, so that there is a
 // record again, and the report is made again. Whatever the claim is answered, nothing is executed for it.
 //
 // The record may be new and unknown, because the ledger knows that it may have lost something, or somebody else's by now: then the report is kept as
 // evidence. Or it is granted to this claim id again: then the report is that of its holder.
 //
 // Later: what could not be recorded yet may be tried again.
-func (a *attempt) restore(
+func (a *attempt) reportAgain(
 	ctx context.Context, why error, report func(context.Context) (reported, error),
 ) (r reported, later bool, err error) {
 	op, later, err := a.claimAgain(ctx)

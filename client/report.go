@@ -117,7 +117,7 @@ func (a *attempt) send(ctx context.Context, sent bool, call func(context.Context
 		r, err := report(ctx)
 		later := passes(err)
 		if sent && lost(err) {
-			r, later, err = a.restore(ctx, err, report)
+			r, later, err = a.reportAgain(ctx, err, report)
 		}
 		if err == nil {
 			return r

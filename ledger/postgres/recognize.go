@@ -201,11 +201,13 @@ func (s *Store) admit(ctx context.Context, conn *pgx.Conn, here server, left tim
 	lost := !m.witnessed && uint32(m.timeline) <= w.timeline
 	var cause ledger.TimelineCause
 	switch {
-	case same && older:
+	case same && older: // lost or not: nothing may begin at a primary of before
 		return 0, errOlder
 	case same && !lost:
 		return uint32(m.timeline), nil
-	case lost, older && m.server == server{}:
+	case lost: // also where the server is another one, and declared lossless
+		cause = ledger.CauseLostCommit
+	case m.server == server{} && older: // what began the later timeline is missing
 		cause = ledger.CauseLostCommit
 	case m.server == server{}: // nobody has noted one yet
 		if _, err := s.follow(ctx, conn, m, here, left, ""); err != nil && !refusesWrites(err) {

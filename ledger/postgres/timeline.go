@@ -16,9 +16,10 @@ import (
 const (
 	selectStandby = `SELECT pg_is_in_recovery()`
 	// A promoted server tells its new timeline at once by the names of its log's files; its control file has it only after a checkpoint.
+	thisServer   = `(pg_control_system()).system_identifier::text`
+	thisTimeline = `('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint`
 	// The time of the last commit that came from the server before is known until this one restarts.
-	selectServer = `SELECT (pg_control_system()).system_identifier::text,
-		('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint, pg_last_xact_replay_timestamp()`
+	selectServer = `SELECT ` + thisServer + `, ` + thisTimeline + `, pg_last_xact_replay_timestamp()`
 
 	metaOfServer    = `clock_timestamp(), m.timeline, m.server_id, m.server_timeline, m.watermark_time, m.watermark_lost_since`
 	selectRemembers = `SELECT ` + metaOfServer + `,
@@ -32,8 +33,7 @@ const (
 	timelineColumns = `number, begin_time, lost_since, cause`
 	selectTimelines = `SELECT ` + timelineColumns + ` FROM timelines ORDER BY number, begin_time`
 	// Of a transaction of somebody else's connection.
-	selectSameServer = `SELECT CASE WHEN m.server_id IS NULL THEN TRUE ELSE m.server_id = (pg_control_system()).system_identifier::text
-		AND m.server_timeline = ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::bigint END
+	selectSameServer = `SELECT CASE WHEN m.server_id IS NULL THEN TRUE ELSE m.server_id = ` + thisServer + ` AND m.server_timeline = ` + thisTimeline + ` END
 	FROM meta AS m WHERE m.id = 1`
 	// The same where the server does not tell which one it is.
 	selectNoServer = `SELECT server_id IS NULL FROM meta WHERE id = 1`
