@@ -37,7 +37,7 @@ func (p printer) view(v *pb.GetOperationResponse, me string) error {
 	row("custody", custody(op, me))
 	row("attempts", attempts(v, now))
 	if !final(op) {
-		row("in doubt", yes(op.GetMayHaveApplied(), "an earlier attempt may have been applied"))
+		row("in doubt", doubt(v))
 		row("settles", settles(v, now))
 		row("checks", checks(op, now))
 	}
@@ -91,11 +91,17 @@ func effect(e pb.Effect) string {
 	}
 }
 
-func yes(is bool, text string) string {
-	if is {
-		return text
+// doubt says what may have been applied before, and why.
+func doubt(v *pb.GetOperationResponse) string {
+	if !v.GetOperation().GetMayHaveApplied() {
+		return ""
 	}
-	return ""
+	for _, e := range slices.Backward(v.GetHistory()) {
+		if e.GetKind() == pb.EventKind_EVENT_KIND_QUARANTINED {
+			return "an attempt may have been lost with the store's last commits: see ledgerd timelines"
+		}
+	}
+	return "an earlier attempt may have been applied"
 }
 
 func attempts(v *pb.GetOperationResponse, now time.Time) string {
