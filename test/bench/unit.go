@@ -233,7 +233,7 @@ func fill(ctx context.Context, conn *pgx.Conn, columns []column, done bool, from
 // noOtherTable fails where the store has come to write a table that the script does not know of.
 func noOtherTable(ctx context.Context, conn *pgx.Conn) error {
 	rows, err := conn.Query(ctx, `SELECT table_name::text FROM information_schema.tables
-	WHERE table_schema = current_schema() AND table_name NOT IN ('operations', 'events', 'meta', 'contracts', 'fingerprint_secrets', 'goose_db_version')`)
+	WHERE table_schema = current_schema() AND table_name NOT IN ('operations', 'events', 'meta', 'contracts', 'fingerprint_secrets', 'timelines', 'goose_db_version')`)
 	if err != nil {
 		return err
 	}

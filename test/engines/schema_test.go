@@ -22,11 +22,11 @@ import (
 func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 
 // breaches finds what would keep an engine from spreading the rows by operation id, or from telling keys apart. Spread are operations,
-// their events and what is kept of them beside, contracts by their version, check values by the id of their secret, slots by themselves, gates and what was forgotten by their tool, what people say of tools by its id; meta has one row,
+// their events and what is kept of them beside, contracts by their version, check values by the id of their secret, slots by themselves, gates and what was forgotten by their tool, what people say of tools by its id, timelines by their number; meta has one row,
 // which each node can have; of goose's table no change of an operation depends.
 const breaches = `WITH spread (name, by) AS (VALUES ('operations', 'id'), ('events', 'operation_id'), ('due', 'operation_id'),
 		('unknown', 'operation_id'), ('contracts', 'version'), ('fingerprint_secrets', 'id'), ('slots', 'slot'),
-		('gates', 'tool'), ('forgotten', 'tool'), ('tool_commands', 'command_id')),
+		('gates', 'tool'), ('forgotten', 'tool'), ('tool_commands', 'command_id'), ('timelines', 'number')),
 	own AS (SELECT c.oid, c.relname, c.relkind, s.by FROM pg_class c LEFT JOIN spread s ON s.name = c.relname
 		WHERE c.relnamespace = current_schema()::regnamespace AND c.relname NOT LIKE 'goose\_db\_version%'),
 	tables AS (SELECT * FROM own WHERE relkind NOT IN ('i', 'S'))
