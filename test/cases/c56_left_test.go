@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -131,8 +132,10 @@ func TestC56LeavesUnsettled(t *testing.T) {
 			}
 			s.ends(t, refund, resource("re_1")) // it was all that the original was kept for
 			s.sweepTwice(t)
-			if op := s.op(t, left["an original"].ID); op.State != ledger.Retired {
-				t.Errorf("once its refund is settled, the original is %v", op.State)
+			// After ten years its key may be forgotten, too: the one sweeper may come to it right after the other one has retired it.
+			op, _, err := s.store.Get(t.Context(), left["an original"].ID)
+			if forgotten := errors.Is(err, ledger.ErrOperationNotFound); !forgotten && (err != nil || op.State != ledger.Retired) {
+				t.Errorf("once its refund is settled, the original is %v, %v", op.State, err)
 			}
 		})
 	}
