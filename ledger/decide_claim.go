@@ -76,8 +76,7 @@ func (d *decision) claimProcessing(c Claim, who who) (Answer, error) {
 
 // lapse records that a lease is over: it permits an investigation, and proves nothing.
 func (d *decision) lapse() {
-	if d.keptApplies() {
-		d.record(EventCompleted, true, map[string]string{"by": "kept"}, "")
+	if d.endsByKept() {
 		return
 	}
 	d.unknown(d.now)
@@ -201,9 +200,12 @@ func (d *decision) maybeLost(intent time.Time) (since time.Time, lost bool) {
 }
 
 // quarantined: what was granted shortly before a failover may be unknown to the ledger.
-func (d *decision) quarantined() bool {
-	w := d.rel.Watermark
-	return !w.At.IsZero() && !d.over(w.At.Add(d.c.RetryWindow), w.At)
+func (d *decision) quarantined() bool { return d.mattersStill(d.c.RetryWindow) }
+
+// mattersStill reports whether what a failover may have lost is younger than a window.
+func (d *decision) mattersStill(window time.Duration) bool {
+	at := d.rel.Watermark.At
+	return !at.IsZero() && !d.over(at.Add(window), at)
 }
 
 // wasQuarantined: nobody was granted it before a quarantine that is known of, nor since. Where it was inserted behind the watermark nobody has asked yet what looks

@@ -74,8 +74,7 @@ func (d *decision) giveUpUnasked() (Answer, error) {
 	if d.c.Method != MethodProbe || n.Custody != Automation || !lapsed && !waits || !d.over(since.Add(d.c.GiveUpAfter), n.UpdateTime) {
 		return Answer{}, nil
 	}
-	if lapsed && d.keptApplies() {
-		d.record(EventCompleted, true, map[string]string{"by": "kept"}, "")
+	if lapsed && d.endsByKept() {
 		return Answer{}, nil
 	}
 	if lapsed {
@@ -388,8 +387,7 @@ func (d *decision) regrant() (Answer, error) {
 	if d.c.Method != MethodRegrant || taken || !lapsed && !due {
 		return Answer{}, nil
 	}
-	if lapsed && d.keptApplies() {
-		d.record(EventCompleted, true, map[string]string{"by": "kept"}, "")
+	if lapsed && d.endsByKept() {
 		return Answer{}, nil
 	}
 	if lapsed {

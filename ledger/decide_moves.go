@@ -108,8 +108,7 @@ func (d *decision) keptIsDue() bool {
 }
 
 func (d *decision) applyKept() Answer {
-	d.keptApplies()
-	d.record(EventCompleted, true, map[string]string{"by": "kept"}, "")
+	d.endsByKept()
 	return Answer{Again: true}
 }
 
@@ -120,6 +119,15 @@ func (d *decision) keptApplies() bool {
 		return false
 	}
 	d.succeed(&k.Result, k.ClaimID)
+	return true
+}
+
+// endsByKept is keptApplies, as an event of its own.
+func (d *decision) endsByKept() bool {
+	if !d.keptApplies() {
+		return false
+	}
+	d.record(EventCompleted, true, map[string]string{"by": "kept"}, "")
 	return true
 }
 

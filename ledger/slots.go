@@ -82,12 +82,11 @@ func (d *decision) takeSlots(granted bool) {
 
 // ownerMayBeLost reports whether a slot that looks free may belong to an operation that a failover has lost.
 func (d *decision) ownerMayBeLost() bool {
-	w := d.rel.Watermark
-	if w.At.IsZero() || d.terms.Effect == Read {
+	if d.terms.Effect == Read {
 		return false
 	}
 	for u, owner := range d.wanted {
-		if (owner == nil || !d.holds(owner, u)) && !d.over(w.At.Add(u.Within), w.At) {
+		if (owner == nil || !d.holds(owner, u)) && d.mattersStill(u.Within) {
 			return true
 		}
 	}
@@ -103,6 +102,5 @@ func (d *decision) rivalMayBeLost() bool {
 	if !d.next.Compensates.IsZero() && !d.c.RequireUnchanged && d.quarantined() {
 		return true
 	}
-	at := d.rel.Watermark.At
-	return !at.IsZero() && slices.ContainsFunc(d.c.Unique, func(u UniqueRule) bool { return !d.over(at.Add(u.Within), at) })
+	return slices.ContainsFunc(d.c.Unique, func(u UniqueRule) bool { return d.mattersStill(u.Within) })
 }
