@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -45,6 +46,21 @@ func noArgs(cmd *cobra.Command, args []string) error {
 		return usageError{fmt.Errorf("%s takes no arguments; see %s --help", cmd.CommandPath(), cmd.CommandPath())}
 	}
 	return nil
+}
+
+// textOrJSON judges --output of a command that has both.
+func textOrJSON(output string) error {
+	if output != "text" && output != "json" {
+		return usageError{errors.New("--output must be text or json")}
+	}
+	return nil
+}
+
+// showJSON writes what a command with --output=json has found.
+func (p program) showJSON(found any) error {
+	encoder := json.NewEncoder(p.stdout)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(found)
 }
 
 // configured is a command that uses settings. names are those that it has flags for; none: all.

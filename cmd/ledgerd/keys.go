@@ -7,7 +7,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -37,8 +36,8 @@ func (p program) keysCommand() *cobra.Command {
 			"To rotate: keys add, wait until each ledgerd has read the file, keys use, wait again, and keys remove once no record has the old one.",
 		Example: "  ledgerd keys --config /etc/ledgerd.yaml\n  ledgerd keys --secrets secrets.yaml --store-file /run/secrets/ledger-dsn --output json",
 	}, serveDefaults(), func(cmd *cobra.Command, c Config, _ *settings) error {
-		if output != "text" && output != "json" {
-			return usageError{errors.New("--output must be text or json")}
+		if err := textOrJSON(output); err != nil {
+			return err
 		}
 		return p.showKeys(cmd.Context(), c, output)
 	}, "secrets", "store", "store-tls")
@@ -192,9 +191,7 @@ func (p program) showKeys(ctx context.Context, c Config, output string) error {
 	}
 	keys := keysOf(ring, kept, records)
 	if output == "json" {
-		encoder := json.NewEncoder(p.stdout)
-		encoder.SetIndent("", "  ")
-		err = encoder.Encode(keys)
+		err = p.showJSON(keys)
 	} else {
 		err = p.tellKeys(keys)
 	}

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -85,8 +84,8 @@ func (p program) timelinesCommand() *cobra.Command {
 		Short:   "Show when the store may have lost commits, and how that was known",
 		Example: "  ledgerd timelines --store-file /run/secrets/ledger-dsn -o json",
 	}, serveDefaults(), func(cmd *cobra.Command, c Config, _ *settings) error {
-		if output != "text" && output != "json" {
-			return usageError{errors.New("--output must be text or json")}
+		if err := textOrJSON(output); err != nil {
+			return err
 		}
 		return p.onStore(cmd.Context(), c, func(ctx context.Context, store database) error {
 			found, err := store.Timelines(ctx)
@@ -118,9 +117,7 @@ func (p program) tellTimelines(found []ledger.Timeline, asJSON bool) error {
 		}
 	}
 	if asJSON {
-		encoder := json.NewEncoder(p.stdout)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(shown)
+		return p.showJSON(shown)
 	}
 	table := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "TIMELINE\tBEGAN\tLOST SINCE\tCAUSE")

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -58,18 +57,16 @@ func (p program) versionCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "version", Short: "Print what this binary is", Example: "  ledgerd version --output json", Args: noArgs}
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
 	cmd.RunE = func(*cobra.Command, []string) error {
-		r := thisRelease()
-		switch output {
-		case "json":
-			encoder := json.NewEncoder(p.stdout)
-			encoder.SetIndent("", "  ")
-			return encoder.Encode(r)
-		case "text":
-			_, err := fmt.Fprintf(p.stdout, "ledgerd %s\ncommit  %s\nbuilt   %s\ngo      %s\nschema  %d to %d, own %d\nproto   %s\n",
-				r.Version, r.Commit, r.Built, r.Go, r.SchemaFrom, r.SchemaTo, r.SchemaOwn, r.Proto)
+		if err := textOrJSON(output); err != nil {
 			return err
 		}
-		return usageError{fmt.Errorf("--output must be text or json")}
+		r := thisRelease()
+		if output == "json" {
+			return p.showJSON(r)
+		}
+		_, err := fmt.Fprintf(p.stdout, "ledgerd %s\ncommit  %s\nbuilt   %s\ngo      %s\nschema  %d to %d, own %d\nproto   %s\n",
+			r.Version, r.Commit, r.Built, r.Go, r.SchemaFrom, r.SchemaTo, r.SchemaOwn, r.Proto)
+		return err
 	}
 	return cmd
 }
